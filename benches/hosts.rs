@@ -39,7 +39,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use memory_shepherd::clock::SystemClock;
+use memory_shepherd::base::clock::SystemClock;
 use memory_shepherd::config::SshHost;
 use memory_shepherd::transport::Transport;
 use memory_shepherd::transport::sftp::SftpTransport;

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::bounded;
-use memory_shepherd::clock::{Clock, SystemClock};
+use memory_shepherd::base::clock::{Clock, SystemClock};
 use memory_shepherd::config::{self, ConfigEnvironment, SshHost};
 use memory_shepherd::console::key::{Key, KeyCode};
 use memory_shepherd::console::message::Msg;

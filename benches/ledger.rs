@@ -31,7 +31,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, FixedOffset, TimeDelta};
-use memory_shepherd::clock::{Clock, SystemClock};
+use memory_shepherd::base::clock::{Clock, SystemClock};
 
 use self::bench_engine::engine_of;
 use self::bench_fleet::{Fleet, median, millis, ratio};

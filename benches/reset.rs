@@ -373,7 +373,7 @@ fn cold(directory: &Path) {
 
 /// Appends records that continue the chain.
 fn lengthen(fleet: &Fleet, count: usize) -> usize {
-    use memory_shepherd::digest::Digest;
+    use memory_shepherd::base::digest::Digest;
     let path = fleet.root.join("archives/.shepherd/ledger.jsonl");
     let text = fs::read_to_string(&path).unwrap();
     let last = text.lines().last().unwrap();

@@ -8,7 +8,7 @@ use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use memory_shepherd::clock::SystemClock;
+use memory_shepherd::base::clock::SystemClock;
 use memory_shepherd::config::{Agent, Config, GeneralSettings};
 use memory_shepherd::engine::{
     Engine, EngineSetup, Plan, RunReport, Trigger, UndoMode, UndoTarget,

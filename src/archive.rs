@@ -29,10 +29,10 @@ use rustix::fs::{self, AtFlags, DirEntry, FileType, Mode, OFlags, StatVfsMountFl
 use rustix::io::Errno;
 use serde::Serialize;
 
-use crate::digest::{Digest, Hasher};
-use crate::durable::{self, NewFile, UnsyncedObject};
-use crate::error::{Error, ErrorKind, PathContext, Result};
-use crate::moment::Zone;
+use crate::base::digest::{Digest, Hasher};
+use crate::base::durable::{self, NewFile, UnsyncedObject};
+use crate::base::error::{Error, ErrorKind, PathContext, Result};
+use crate::base::moment::Zone;
 use entry::EntryName;
 pub use entry::{
     ArchiveEntry, BaseContent, EntryKind, WrittenEntry, format_entry_name, format_scratch_header,

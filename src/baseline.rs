@@ -16,10 +16,10 @@ use std::sync::Arc;
 use rustix::fs::{self, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
+use crate::base::durable;
+use crate::base::error::{Error, ErrorKind, PathContext, Result};
 use crate::boundary::Baseline;
 use crate::config::{Agent, Config, SealRequirement};
-use crate::durable;
-use crate::error::{Error, ErrorKind, PathContext, Result};
 use crate::lint;
 use cache_limit::is_full;
 use signatures::SealVerifier;

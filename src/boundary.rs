@@ -35,7 +35,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::digest::Digest;
+use crate::base::digest::Digest;
 pub use line_ends::{describe_line_ends, with_line_ends_of};
 use line_ends::{matching_prefix_length, split_line_end};
 pub use lines::{

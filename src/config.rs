@@ -33,13 +33,13 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::digest::Digest;
-use crate::durable;
-use crate::error::{self, Error, ErrorKind, Result};
-use crate::invocation::Invocation;
+use crate::base::digest::Digest;
+use crate::base::durable;
+use crate::base::error::{self, Error, ErrorKind, Result};
+use crate::base::invocation::Invocation;
+use crate::base::reset_interval::ResetInterval;
+use crate::base::trust::{TrustedUser, UserDatabase, find_untrusted_ancestor};
 use crate::lint::{RuleId, Severity};
-use crate::reset_interval::ResetInterval;
-use crate::trust::{TrustedUser, UserDatabase, find_untrusted_ancestor};
 
 pub(crate) use agent_name::is_agent_name;
 pub use alert_settings::{AlertKind, AlertSettings, JournalTarget};
@@ -415,7 +415,7 @@ impl Config {
     }
 
     /// Returns the hashes of the paths of memories on this machine
-    /// ([`hash_path`](crate::file_systems::hash_path)), each with the index of its agent, sorted.
+    /// ([`hash_path`](crate::base::file_systems::hash_path)), each with the index of its agent, sorted.
     pub fn local_memories(&self) -> &[(u64, usize)] {
         &self.local_memories
     }

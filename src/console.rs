@@ -43,12 +43,12 @@ use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, unbounded};
 
+use crate::base::error::Result;
+use crate::base::temporary::TemporaryRoot;
 use crate::config::{Config, ConfigEnvironment, ProtectLevel};
 use crate::engine::Engine;
-use crate::error::Result;
-use crate::schedule::ManagerAccess;
-use crate::temporary::TemporaryRoot;
 use crate::transport::sftp::askpass::{self, PromptBroker};
+use crate::unattended::schedule::ManagerAccess;
 use agent_row::AgentRow;
 use command::CommandSpec;
 use effect::{EffectRunner, ObservationLoader, ScheduleAccess, UserFiles};

@@ -23,10 +23,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::archive::Archive;
-use crate::clock::Clock;
+use crate::base::clock::Clock;
+pub use crate::base::durable::resolve_first_symlink;
+use crate::base::error::Result;
 use crate::config::{Agent, Config};
-pub use crate::durable::resolve_first_symlink;
-use crate::error::Result;
 pub use crate::transport::{ConnectionSetting, ConnectionStatus, Reachability, SwapMethod};
 use baselines::BaselineServices;
 pub use baselines::accepted_seal::SealStatus;
@@ -188,7 +188,7 @@ impl Engine {
     /// Returns the agent of this name.
     ///
     /// # Errors
-    /// [`ErrorKind::User`](crate::error::ErrorKind::User), with a suggestion, when the config has no
+    /// [`ErrorKind::User`](crate::base::error::ErrorKind::User), with a suggestion, when the config has no
     /// such agent.
     pub fn agent(&self, name: &str) -> Result<&Agent> {
         self.context.agent(name)

@@ -41,7 +41,7 @@ pub use settings::{Allowance, LintSettings};
 pub use structure::{TEMPLATE, unfilled_lines};
 pub use words::Words;
 
-use crate::diff::count_lines;
+use crate::base::diff::count_lines;
 use document::{Document, TextLanguage};
 use finding::{Draft, FindingBuilder};
 
@@ -247,8 +247,11 @@ fn unchecked_rules(context: &Context<'_>) -> Vec<Unchecked> {
         rule.is_english_only && applies
     });
     vec![Unchecked {
-        agent: context.input.agent.map(crate::untrusted::visible_line),
-        path: crate::untrusted::visible_line(context.input.path),
+        agent: context
+            .input
+            .agent
+            .map(crate::base::untrusted::visible_line),
+        path: crate::base::untrusted::visible_line(context.input.path),
         reason: "language",
         rules: rules.map(|rule| rule.rule).collect(),
     }]

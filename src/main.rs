@@ -8,13 +8,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use memory_shepherd::alerts::AlertEnvironment;
+use memory_shepherd::base::temporary::TemporaryRoot;
+use memory_shepherd::base::trust::{TrustedUser, UserDatabase};
 use memory_shepherd::cli::{self, Environment, UserAccount};
 use memory_shepherd::config::ConfigEnvironment;
 use memory_shepherd::console::external_tools::ExternalTools;
-use memory_shepherd::temporary::TemporaryRoot;
 use memory_shepherd::transport::sftp::askpass;
-use memory_shepherd::trust::{TrustedUser, UserDatabase};
+use memory_shepherd::unattended::alerts::AlertEnvironment;
 use rustix::fs::Mode;
 use uzers::os::unix::GroupExt;
 use uzers::{

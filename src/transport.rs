@@ -21,11 +21,11 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
+use crate::base::digest::{Digest, Hasher};
+pub use crate::base::durable::UnsyncedObject;
+use crate::base::error::{Error, ErrorKind};
+use crate::base::file_systems::{FileSystem, SpellingDifference};
 use crate::config::{SftpExtension, SshHost};
-use crate::digest::{Digest, Hasher};
-pub use crate::durable::UnsyncedObject;
-use crate::error::{Error, ErrorKind};
-use crate::file_systems::{FileSystem, SpellingDifference};
 pub use connection_status::{
     ConnectionSetting, ConnectionStatus, HANDLE_LIMIT, Reachability, ServerFeature,
 };

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use chrono::{DateTime, FixedOffset, NaiveDateTime};
 use serde::{Deserialize, Serialize};
 
-use crate::digest::Digest;
+use crate::base::digest::Digest;
 use crate::lint::ScanSummary;
 
 /// Content of an entry.

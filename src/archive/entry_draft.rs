@@ -8,9 +8,9 @@ use rustix::fs::{self, AtFlags};
 use rustix::io::Errno;
 
 use super::entry::{EntryKind, WrittenEntry, format_stamp, format_stamped_name};
-use crate::digest::Hasher;
-use crate::durable::{NewFile, UnsyncedObject};
-use crate::error::{Error, ErrorKind, PathContext, Result};
+use crate::base::digest::Hasher;
+use crate::base::durable::{NewFile, UnsyncedObject};
+use crate::base::error::{Error, ErrorKind, PathContext, Result};
 
 /// Maximum number of times that another run may take a free name before this one fails.
 const MAX_NAME_ATTEMPTS: usize = 64;

@@ -5,9 +5,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::digest::Digest;
-use crate::durable;
-use crate::error::{Error, ErrorKind, Result};
+use crate::base::digest::Digest;
+use crate::base::durable;
+use crate::base::error::{Error, ErrorKind, Result};
 
 /// Number of hexadecimal digits that tell archives apart in a message.
 const SHORT_ID_DIGITS: usize = 12;

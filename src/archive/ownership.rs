@@ -5,8 +5,8 @@ use std::path::Path;
 use rustix::fs::Stat;
 
 use super::Archive;
-use crate::durable;
-use crate::error::{Error, ErrorKind, PathContext, Result};
+use crate::base::durable;
+use crate::base::error::{Error, ErrorKind, PathContext, Result};
 
 impl Archive {
     /// Checks owner and mode of a directory below `archive_dir`, as runs do. Accepts one that

@@ -14,8 +14,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 use super::{Archive, PROGRAM_DIRECTORY_NAME};
-use crate::durable;
-use crate::error::{self, Error, Result};
+use crate::base::durable;
+use crate::base::error::{self, Error, Result};
 
 /// Name of the file in the program's own directory.
 const PINS_FILE_NAME: &str = "pins";

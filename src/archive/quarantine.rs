@@ -15,8 +15,8 @@ use rustix::io::Errno;
 use super::entry::{EntryKind, WrittenEntry, format_stamped_name, stamp_of_name};
 use super::entry_draft::next_free_number;
 use super::{Archive, EntryNames, is_below_archive, not_an_entry_error};
-use crate::durable;
-use crate::error::{Error, ErrorKind, PathContext, Result};
+use crate::base::durable;
+use crate::base::error::{Error, ErrorKind, PathContext, Result};
 
 /// Name of the directory, below that of an agent's entries.
 pub const QUARANTINE_DIRECTORY_NAME: &str = "quarantine";

@@ -5,8 +5,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::durable;
-use crate::error::{Error, ErrorKind, Result};
+use crate::base::durable;
+use crate::base::error::{Error, ErrorKind, Result};
 
 /// The runs that use an archive, and the directory that they use. All clones of an archive share
 /// it.

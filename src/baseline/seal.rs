@@ -12,12 +12,12 @@ use std::path::Path;
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 
+use crate::base::diff::count_lines;
+use crate::base::durable;
+use crate::base::error::{Error, ErrorKind, PathContext, Result};
+use crate::base::invocation::quote_operand;
 use crate::config::{Config, SealRequirement};
 pub use crate::config::{META_FILE_NAME, SEAL_FILE_NAME, SIGNATURE_FILE_NAME, is_baseline_name};
-use crate::diff::count_lines;
-use crate::durable;
-use crate::error::{Error, ErrorKind, PathContext, Result};
-use crate::invocation::quote_operand;
 pub use manifest::BaselineSeal;
 pub use meta::SealMeta;
 

@@ -23,11 +23,11 @@ use super::seal::{
 };
 use super::writer_wait::{MAX_SETTLED_READS, WriterWait};
 use crate::archive::Archive;
-use crate::clock::Clock;
+use crate::base::clock::Clock;
+use crate::base::digest::{Digest, Hasher};
+use crate::base::durable;
+use crate::base::error::{Error, ErrorKind, PathContext, Result};
 use crate::config::{Config, SealRequirement};
-use crate::digest::{Digest, Hasher};
-use crate::durable;
-use crate::error::{Error, ErrorKind, PathContext, Result};
 
 /// Remembers the highest serial of each key, in the program's own directory of the archive.
 const SERIALS_FILE_NAME: &str = "seal-serials.json";

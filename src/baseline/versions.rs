@@ -21,11 +21,11 @@ use rustix::io::Errno;
 
 use super::cache_limit::is_full;
 use crate::archive::{Archive, PROGRAM_DIRECTORY_NAME};
-use crate::clock::Clock;
-use crate::digest::Digest;
-use crate::durable::{self, NewFile, UnsyncedObject};
-use crate::error::{Error, ErrorKind, PathContext, Result};
-use crate::sys;
+use crate::base::clock::Clock;
+use crate::base::digest::Digest;
+use crate::base::durable::{self, NewFile, UnsyncedObject};
+use crate::base::error::{Error, ErrorKind, PathContext, Result};
+use crate::base::sys;
 
 /// Directory of the versions, in the program's own directory of the archive.
 const VERSION_DIRECTORY_NAME: &str = "baselines";
@@ -373,7 +373,7 @@ impl VersionDraft {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::SystemClock;
+    use crate::base::clock::SystemClock;
 
     /// A store with one version of ten days ago.
     fn store_with_old_version(bytes: &[u8]) -> (tempfile::TempDir, BaselineVersions) {

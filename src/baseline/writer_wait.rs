@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use super::seal::SEAL_LOCK_FILE_NAME;
 use crate::archive::Archive;
-use crate::clock::Clock;
-use crate::durable;
-use crate::sys::{self, LockConflict};
+use crate::base::clock::Clock;
+use crate::base::durable;
+use crate::base::sys::{self, LockConflict};
 
 /// How often files are read again that keep changing.
 pub(super) const MAX_SETTLED_READS: usize = 5;

@@ -12,11 +12,11 @@ use super::observation::observe_fleet;
 use super::output::{Document, OutputRole, Printer, format_count, plain, text_cell, warn};
 use super::signals::RunSignals;
 use super::{CommandContext, CommandResult};
-use crate::alerts::{self, AlertChannel, AlertEvent, AttemptResult, DeliveryReport};
-use crate::clock::{Clock, SystemClock};
+use crate::base::clock::{Clock, SystemClock};
+use crate::base::error::{Error, ErrorKind};
 use crate::config::AlertKind;
 use crate::engine::{Engine, RunReport};
-use crate::error::{Error, ErrorKind};
+use crate::unattended::alerts::{self, AlertChannel, AlertEvent, AttemptResult, DeliveryReport};
 
 /// What to do about a process that holds the alerts.
 const HELD_HINT: &str =

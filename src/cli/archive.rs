@@ -17,15 +17,15 @@ use super::output::{
 };
 use super::{CommandContext, CommandResult};
 use crate::archive::{Archive, ArchiveEntry, EntryKind, format_stamp};
+use crate::base::digest::Digest;
+use crate::base::error::{Error, ErrorKind, PathContext};
+use crate::base::invocation::as_operand;
+use crate::base::moment::Zone;
 use crate::cli::archive::prune::PruneArgs;
 use crate::cli::archive::search::{FilterArgs, SearchArgs, rebuild_index};
 use crate::cli::arguments::values::{EXIT_CODES, parse_record_count};
-use crate::digest::Digest;
 use crate::engine::{EntryList, EntryStatus};
-use crate::error::{Error, ErrorKind, PathContext};
-use crate::invocation::as_operand;
 use crate::lint::ScanSummary;
-use crate::moment::Zone;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ArchiveVerb {

@@ -16,9 +16,9 @@ use super::archive::ArchiveVerb;
 use super::init::InitArgs;
 use super::output::ColorChoice;
 use super::{baseline, diff, guard, lint, log, schedule, seal, status};
+use crate::base::digest::Digest;
 use crate::cli::arguments::values::{EXIT_CODES, parse_anchor};
 use crate::cli::runs::arguments::{PushArgs, ResetArgs, UndoArgs};
-use crate::digest::Digest;
 use console_flags::ConsoleFlags;
 
 /// Archive what agents wrote into their memories, reset them to their

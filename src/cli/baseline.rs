@@ -15,6 +15,11 @@ use super::output::{
     number_cell, text_cell,
 };
 use super::{CommandContext, CommandResult};
+use crate::base::clock::{Clock, SystemClock};
+use crate::base::digest::Digest;
+use crate::base::durable::LostAttributes;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::invocation::quote_operand;
 use crate::baseline::seal::{seal_hint, seal_saved_command};
 use crate::baseline::signatures::SignedSeal;
 use crate::cli::arguments::values::{EXIT_CODES, parse_record_count};
@@ -23,14 +28,9 @@ use crate::cli::baseline::plans::{
     DiffArgs, NewArgs, ReplaceArgs, compare_baseline_versions, create_baseline,
     replace_in_baselines, warn_of_foreign_lines,
 };
-use crate::clock::{Clock, SystemClock};
-use crate::digest::Digest;
-use crate::durable::LostAttributes;
 use crate::engine::{
     BaselineState, BaselineSummary, BaselineVersion, Engine, FindingCounts, SavedBaseline,
 };
-use crate::error::{Error, ErrorKind, Result};
-use crate::invocation::quote_operand;
 
 /// Subcommands of `baseline`.
 #[derive(Debug, clap::Subcommand)]

@@ -8,13 +8,13 @@ use serde::Serialize;
 use super::arguments::ConfigVerb;
 use super::output::{Document, OutputRole, Printer, dim, format_count, heading, plain};
 use super::{CommandContext, CommandResult};
-use crate::alerts::{AlertEnvironment, UntrustedCommand};
+use crate::base::error::ErrorKind;
 use crate::baseline::BaselineRefusal;
 use crate::config::{
     self, Agent, Config, ConfigErrors, Diagnostic, DiagnosticLevel, EffectiveValue, ValueOrigin,
 };
 use crate::engine::Engine;
-use crate::error::ErrorKind;
+use crate::unattended::alerts::{AlertEnvironment, UntrustedCommand};
 
 /// The answer of `config check`.
 #[derive(Serialize)]

@@ -8,15 +8,15 @@ use std::sync::atomic::Ordering;
 use super::arguments::console_flags::ConsoleFlags;
 use super::status::{self, StatusArgs};
 use super::{CommandContext, CommandResult, ConsoleSetup, signals};
+use crate::base::clock;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::invocation::Invocation;
+use crate::base::trust::find_untrusted_ancestor;
 use crate::cli::arguments::values::parse_demo_size;
-use crate::clock;
 use crate::config::ConfigEnvironment;
 use crate::console::ExtraCommand;
 use crate::console::command::{Command, CommandCategory, CommandSpec, KeyContext};
 use crate::demo::{self, Demo};
-use crate::error::{Error, ErrorKind, Result};
-use crate::invocation::Invocation;
-use crate::trust::find_untrusted_ancestor;
 
 /// Arguments of `demo`.
 #[derive(Debug, clap::Args)]

@@ -20,14 +20,14 @@ use super::output::{
 };
 use super::{CommandContext, CommandResult};
 use crate::archive::{self, EntryKind};
+use crate::base::diff::{self, Diff, DiffLine, LineOp};
+use crate::base::digest::{Digest, to_hex};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::invocation::as_operand;
+use crate::base::untrusted::RevealOptions;
 use crate::boundary::{BoundaryRule, describe_line_ends, with_line_ends_of};
 use crate::config::Agent;
-use crate::diff::{self, Diff, DiffLine, LineOp};
-use crate::digest::{Digest, to_hex};
 use crate::engine::{AgentDetail, Blocker, Engine, MAX_WINDOW_BYTES, MemoryContent};
-use crate::error::{Error, ErrorKind, Result};
-use crate::invocation::as_operand;
-use crate::untrusted::RevealOptions;
 
 /// Number of equal lines shown around a change.
 const CONTEXT_LINES: usize = 3;

@@ -12,10 +12,10 @@ use super::output::{Document, Output, OutputRole, Printer, format_count};
 use super::signals::{RunSignals, StopSignals};
 use super::write_restriction::{WriteRestrictionFlags, restrict_run_writes};
 use super::{CommandContext, CommandResult};
-use crate::alerts::{self, AlertEnvironment};
+use crate::base::error::Error;
 use crate::engine::{Engine, GuardAction, GuardPass, GuardProgress};
-use crate::error::Error;
-use crate::schedule::ServicePurpose;
+use crate::unattended::alerts::{self, AlertEnvironment};
+use crate::unattended::schedule::ServicePurpose;
 
 /// How often the guard looks for alerts while nothing changes.
 const ALERT_INTERVAL: Duration = Duration::from_secs(60);

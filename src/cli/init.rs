@@ -10,12 +10,12 @@ use serde::Serialize;
 
 use super::output::{Document, Printer, dim, format_count, heading};
 use super::{CommandContext, CommandResult};
+use crate::base::digest::Digest;
+use crate::base::durable::OperatorDirectory;
+use crate::base::error::{Error, ErrorKind, PathContext, Result};
+use crate::base::invocation::Invocation;
 use crate::config::{Config, ConfigEnvironment};
-use crate::digest::Digest;
-use crate::durable::OperatorDirectory;
 use crate::engine::Ledger;
-use crate::error::{Error, ErrorKind, PathContext, Result};
-use crate::invocation::Invocation;
 use crate::lint::TEMPLATE;
 
 /// Arguments of `init`.

@@ -8,10 +8,10 @@ use super::output::{
     Document, OutputRole, Printer, TableCell, format_count, heading_cells, notice, text_cell, warn,
 };
 use super::{CommandContext, CommandResult};
+use crate::base::error::ErrorKind;
 use crate::config::Diagnostic;
 use crate::console::command::{self, COMMAND_TABLE, CommandCategory};
 use crate::console::preferences;
-use crate::error::ErrorKind;
 
 /// The answer of `keys`.
 #[derive(Serialize)]

@@ -13,17 +13,17 @@ use serde::Serialize;
 
 use super::output::{Document, Printer};
 use super::{CommandContext, CommandResult};
+use crate::base::clock::{Clock, SystemClock};
+use crate::base::durable;
+use crate::base::error::{Error, ErrorKind, PathContext, Result};
+use crate::base::untrusted::visible_line;
 use crate::cli::arguments::values::EXIT_CODES;
 use crate::cli::baseline::plans::warn_of_foreign_baseline;
-use crate::clock::{Clock, SystemClock};
 use crate::config::{self, Agent};
-use crate::durable;
 use crate::engine::{self, Engine, FixedFile, LintDecisions, LintedFile, SealStatus};
-use crate::error::{Error, ErrorKind, PathContext, Result};
 use crate::lint::{
     Finding, LintSettings, RULES, Rule, RuleId, Severity, Suppressed, TextRole, Unchecked, Words,
 };
-use crate::untrusted::visible_line;
 use text::{RuleDocument, RulesDocument, WordListItem, WordsDocument};
 
 /// Size limit of a text of no agent, in bytes.

@@ -12,11 +12,11 @@ use super::output::{
 use super::signals::StopSignals;
 use super::status::outcome_role;
 use super::{CommandContext, CommandResult};
+use crate::base::digest::Digest;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::invocation::as_operand;
 use crate::cli::arguments::values::parse_record_count;
-use crate::digest::Digest;
 use crate::engine::{Engine, FileState, LedgerRecord, RecordRange};
-use crate::error::{Error, ErrorKind, Result};
-use crate::invocation::as_operand;
 
 /// How often `log --follow` looks for records of later runs.
 const FOLLOW_INTERVAL: Duration = Duration::from_secs(1);

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use super::CommandContext;
 use super::observation::observe_fleet;
+use crate::base::error::ErrorKind;
 use crate::engine::{Engine, Observation};
-use crate::error::ErrorKind;
-use crate::metrics::{self, MetricsCommand};
+use crate::unattended::metrics::{self, MetricsCommand};
 
 /// Options about metrics.
 #[derive(Clone, Debug, Default, clap::Args)]

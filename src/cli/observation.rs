@@ -1,7 +1,7 @@
 //! Observations of the fleet, for commands.
 
+use crate::base::error::Result;
 use crate::engine::{Engine, Observation};
-use crate::error::Result;
 
 /// Observes all agents of the config.
 pub(super) fn observe_fleet(engine: &Engine) -> Vec<Observation> {

@@ -2,7 +2,7 @@
 //!
 //! A verb hands over one [`Document`] and knows nothing of formats, colours or terminals. Text may
 //! quote paths, notes and memories, which agents choose, so everything that a terminal gets passes
-//! [`crate::untrusted`], and so does standard error. A pipe of standard output gets exact bytes, so
+//! [`crate::base::untrusted`], and so does standard error. A pipe of standard output gets exact bytes, so
 //! that programs can read names; there only a line feed in a name is a mark. The colours are the 16 of
 //! every terminal, and no meaning rests on colour alone.
 
@@ -16,9 +16,9 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 
+use crate::base::error::{self, Error, ErrorKind};
+use crate::base::untrusted::{self, RevealOptions};
 use crate::config::{Diagnostic, DiagnosticLevel};
-use crate::error::{self, Error, ErrorKind};
-use crate::untrusted::{self, RevealOptions};
 pub use file_content::FileContent;
 use printer::paint;
 pub use printer::{

@@ -7,11 +7,11 @@ use serde::Serialize;
 
 use super::output::{Document, OutputRole, Printer, text_cell};
 use super::{CommandContext, CommandResult};
+use crate::base::clock::Clock;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::moment;
 use crate::cli::schedule::hold::{HoldItem, schedule_holds, write_holds};
-use crate::clock::Clock;
 use crate::engine::{FleetReport, ReportLevel};
-use crate::error::{Error, ErrorKind, Result};
-use crate::moment;
 
 /// The answer of `report`.
 #[derive(Serialize)]

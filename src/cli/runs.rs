@@ -24,6 +24,10 @@ use super::status::state_role;
 use super::write_restriction::restrict_run_writes;
 use super::{CommandContext, CommandError, CommandResult};
 use crate::archive::EntryKind;
+use crate::base::diff::{self, Diff};
+use crate::base::digest::Digest;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::invocation::as_operand;
 use crate::cli::runs::arguments::{PushArgs, ResetArgs, RunFlags, UndoArgs};
 use crate::cli::runs::interrupted::{
     describe_user_run, interrupted_push_error, interrupted_undo_error, recover_interrupted,
@@ -32,15 +36,11 @@ use crate::cli::schedule::hold::{
     finish_held_reset, report_held_agents, split_held_agents, split_protected_agents,
 };
 use crate::config::{Agent, Config};
-use crate::diff::{self, Diff};
-use crate::digest::Digest;
 use crate::engine::{
     AgentResult, Engine, LockQueue, Operation, Outcome, Plan, PlanStep, RetentionPlan, RunProgress,
     RunReport, ScratchSelection, State, StepAction, Trigger, UndoTarget, UserRun,
 };
-use crate::error::{Error, ErrorKind, Result};
-use crate::invocation::as_operand;
-use crate::schedule::ServicePurpose;
+use crate::unattended::schedule::ServicePurpose;
 
 /// Number of equal lines shown around a change of rules.
 const RULE_CONTEXT_LINES: usize = 1;

@@ -15,23 +15,23 @@ use serde::Serialize;
 use super::diff::write_hunks;
 use super::output::{Document, Printer, dim, format_count, heading, notice, plain, warn};
 use super::{CommandContext, CommandResult};
+use crate::base::clock::{Clock, SystemClock};
+use crate::base::diff;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::trust::{
+    CommandPlaces, SERVICE_SEARCH_PATH, TrustedUser, find_untrusted_ancestor,
+    find_untrusted_in_command,
+};
+use crate::base::untrusted;
 use crate::cli::arguments::values::EXIT_CODES;
 use crate::cli::schedule::control::{ControlArgs, ControlVerb};
-use crate::clock::{Clock, SystemClock};
 use crate::config;
-use crate::diff;
 use crate::engine::{Engine, FileOwner};
-use crate::error::{Error, ErrorKind, Result};
-use crate::schedule::{
+use crate::unattended::schedule::{
     Consent, FileAction, InstallPlan, OriginalUnit, PlanCommands, PlannedFile, ServiceManager,
     Systemctl, UnitScope, UnitSetup, UserSandbox, crontab_lines, find_kernel_obstacle,
     find_sandbox_obstacle, plan_install, plan_uninstall, render_packaged_units, render_units,
 };
-use crate::trust::{
-    CommandPlaces, SERVICE_SEARCH_PATH, TrustedUser, find_untrusted_ancestor,
-    find_untrusted_in_command,
-};
-use crate::untrusted;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ScheduleVerb {

@@ -12,15 +12,15 @@ use super::diff::{
 };
 use super::output::{Document, Printer, bad, dim, format_count, heading, notice, plain, warn};
 use super::{CommandContext, CommandResult};
+use crate::base::diff::Diff;
+use crate::base::digest::Digest;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::invocation::quote_operand;
+use crate::base::quantity::{MAX_LISTED_NAMES, list_names};
 use crate::baseline::seal::SealMeta;
 use crate::baseline::signatures::{SignedSeal, SigningKey};
-use crate::diff::Diff;
-use crate::digest::Digest;
 use crate::engine::{Engine, SealChange, SealChangeKind, SealPlan, SealScope, list_lint_errors};
-use crate::error::{Error, ErrorKind, Result};
-use crate::invocation::quote_operand;
 use crate::lint::Finding;
-use crate::quantity::{MAX_LISTED_NAMES, list_names};
 
 /// Size limit of a difference in JSON, in bytes.
 const MAX_HUNK_BYTES: usize = 1 << 20;

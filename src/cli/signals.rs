@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::sys;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::sys;
 
 /// Registers a flag that INT, TERM and HUP set, so that a run finishes the agents in progress
 /// before it stops. Once `is_over` is set, they end the process as they do without a handler. A HUP

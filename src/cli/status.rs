@@ -12,19 +12,19 @@ use super::output::{
     Document, OutputRole, Printer, TableCell, format_count, heading_cells, number_cell, text_cell,
 };
 use super::{CommandContext, CommandResult};
+use crate::base::digest::Digest;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::moment::Zone;
+use crate::base::quantity::format_size;
+use crate::base::threads::map_on_processors;
+use crate::base::untrusted::HiddenCounts;
 use crate::boundary::Boundary;
 use crate::cli::observation::observe_worst_first;
 use crate::cli::schedule::hold::{HoldItem, schedule_holds, write_holds};
-use crate::digest::Digest;
 use crate::engine::{
     Blocker, Engine, LastRun, LockHolder, Observation, Outcome, Protection, State,
 };
-use crate::error::{Error, ErrorKind, Result};
 use crate::lint::ScanSummary;
-use crate::moment::Zone;
-use crate::quantity::format_size;
-use crate::threads::map_on_processors;
-use crate::untrusted::HiddenCounts;
 
 /// Arguments of `status`.
 #[derive(Debug, Default, clap::Args)]

@@ -10,8 +10,8 @@ use super::output::{
     Document, OutputRole, Printer, TableCell, bad, format_count, notice, plain, text_cell,
 };
 use super::{CommandContext, CommandResult};
+use crate::base::digest::Digest;
 use crate::baseline::signatures::SignedSeal;
-use crate::digest::Digest;
 use crate::engine::{FindingSubject, Verification, VerifyProgress};
 
 /// Interval between two updates of the status line.

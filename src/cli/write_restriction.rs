@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::CommandContext;
-use crate::clock::SystemClock;
+use crate::base::clock::SystemClock;
+use crate::base::file_systems::FileSystems;
+use crate::base::write_restriction::{WriteRestriction, restrict_writes};
 use crate::config::{Agent, Config};
-use crate::file_systems::FileSystems;
-use crate::schedule::{ServicePurpose, has_remote_agent, writable_directories};
-use crate::write_restriction::{WriteRestriction, restrict_writes};
+use crate::unattended::schedule::{ServicePurpose, has_remote_agent, writable_directories};
 
 /// Directories in which ssh and its helpers keep control sockets and temporary files.
 const SSH_TEMPORARY_DIRECTORIES: [&str; 2] = ["/tmp", "/var/tmp"];

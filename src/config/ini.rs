@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use ini::{Ini, ParseOption};
 use serde::{Serialize, Serializer};
 
-use crate::threads::map_on_processors;
+use crate::base::threads::map_on_processors;
 
 /// Severity of a [`Diagnostic`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

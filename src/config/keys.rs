@@ -10,9 +10,9 @@ use super::baseline_name::is_seal_file;
 use super::command_words::expand_home_in_command;
 use super::{ACCEPT_IN_PLACE, SftpExtension, strip_dot_components};
 use crate::archive::QUARANTINE_DIRECTORY_NAME;
-use crate::digest::Digest;
+use crate::base::digest::Digest;
+use crate::base::reset_interval::{IntervalFault, ResetInterval};
 use crate::lint::{RULES, Rule, RuleId, Severity};
-use crate::reset_interval::{IntervalFault, ResetInterval};
 
 /// The kind of section that a key belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 //! retention and sweeps delete files in directories of the archive, and an agent can change all
 //! files in its directory.
 //!
-//! Compares real directories ([`crate::file_systems::ancestry`]), so that neither symlinks nor bind
+//! Compares real directories ([`crate::base::file_systems::ancestry`]), so that neither symlinks nor bind
 //! mounts hide an overlap. Directories on other hosts are not checked.
 
 use std::collections::HashMap;
@@ -13,9 +13,9 @@ use std::time::Duration;
 use super::ini::{Diagnostics, SourceLine, excerpt};
 use super::{Agent, Config, DiagnosticLevel, MemoryLocation, ValueOrigin};
 use crate::archive::{PROGRAM_DIRECTORY_NAME, is_quarantine_directory};
-use crate::clock::SystemClock;
-use crate::file_systems::FileSystems;
-use crate::file_systems::ancestry::{Ancestry, resolve_ancestries};
+use crate::base::clock::SystemClock;
+use crate::base::file_systems::FileSystems;
+use crate::base::file_systems::ancestry::{Ancestry, resolve_ancestries};
 
 /// Time limit for a file system to resolve directories. Those on a hung file system are not
 /// checked; agents there cannot be reset either.

@@ -7,10 +7,10 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
-use crate::digest::Digest;
-use crate::file_systems::hash_path;
-use crate::invocation::Invocation;
-use crate::threads::map_on_processors;
+use crate::base::digest::Digest;
+use crate::base::file_systems::hash_path;
+use crate::base::invocation::Invocation;
+use crate::base::threads::map_on_processors;
 
 use super::agent_name::{MAX_AGENT_NAME_BYTES, agent_name_hint, is_agent_name};
 use super::foreign_habits::find_foreign_habits;

@@ -6,10 +6,10 @@ use super::agent_name::{MAX_AGENT_NAME_BYTES, is_agent_name};
 use super::keys::{PathBases, SectionKind};
 use super::resolved_section::{InheritedValues, KeySlots, ResolvedSection};
 use super::{Agent, Config, GeneralSettings, LintConfig, MemoryLocation, is_baseline_name};
-use crate::digest::Digest;
-use crate::error::{Error, ErrorKind, Result};
-use crate::file_systems::hash_path;
-use crate::invocation::Invocation;
+use crate::base::digest::Digest;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::file_systems::hash_path;
+use crate::base::invocation::Invocation;
 
 /// Returns the values that a section of a kind has where a file sets none of them.
 fn default_section(kind: SectionKind) -> ResolvedSection {

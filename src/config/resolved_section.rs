@@ -15,8 +15,8 @@ use super::{
     ACCEPT_IN_PLACE, Agent, FindingsPolicy, GeneralSettings, LintConfig, MemoryLocation,
     ProtectLevel, SealRequirement, SftpExtension, SshHost,
 };
+use crate::base::reset_interval::ResetInterval;
 use crate::lint::{RuleId, Severity};
-use crate::reset_interval::ResetInterval;
 
 /// An effective value, as `config show` prints it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

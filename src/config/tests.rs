@@ -4,7 +4,7 @@ mod location;
 
 use proptest::prelude::*;
 
-use crate::invocation::Invocation;
+use crate::base::invocation::Invocation;
 
 use super::keys::CONFIG_KEYS;
 use super::*;

@@ -9,7 +9,7 @@ use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
 
 use super::theme::{Role, Theme};
-use crate::untrusted::{self, RevealOptions};
+use crate::base::untrusted::{self, RevealOptions};
 
 /// The cells to draw into and the theme, shared by all screens.
 pub struct Canvas<'a> {

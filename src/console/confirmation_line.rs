@@ -11,8 +11,8 @@ use super::model::Model;
 use super::screens::reset::state::ResetStage;
 use super::theme::Role;
 use super::widgets::plan_pane::{Confirmation, PlanPrompt};
+use crate::base::untrusted;
 use crate::engine::{StepAction, UndoMode};
-use crate::untrusted;
 
 /// Cells of the typed text that are visible at least.
 const MIN_TYPED_CELLS: usize = 8;

@@ -37,6 +37,9 @@ use super::screens::reset::state::PlanRequest;
 use super::text::{self, PreparedText};
 use super::theme::Themes;
 use super::view_state::{self, ViewStateWriter};
+use crate::base::error::{Error, Result};
+use crate::base::moment;
+use crate::base::temporary::TemporaryRoot;
 use crate::config::{Agent, Config, ConfigEnvironment, ProtectLevel};
 use crate::console::agent_row::AgentRow;
 use crate::console::external_copy::ExternalCopy;
@@ -44,9 +47,6 @@ use crate::engine::{
     BaselineFile, Engine, FleetEvent, FleetWatcher, Observation, OpenedBaseline, Plan,
     SavedObservations, ScratchRequest,
 };
-use crate::error::{Error, Result};
-use crate::moment;
-use crate::temporary::TemporaryRoot;
 use crate::transport::sftp::askpass::{self, PromptBroker};
 use agent_texts::TextPreparer;
 pub use agent_texts::summarize_findings;

@@ -22,10 +22,10 @@ use super::screens::log::state::MessageLevel;
 use super::terminal::{self, FramePacer, TerminalScreen};
 use super::theme::{self, Theme, Themes};
 use super::update::{next_wake, update};
-use crate::clock::Clock;
+use crate::base::clock::Clock;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::temporary::{PrivateFile, TemporaryRoot};
 use crate::engine::OpenedBaseline;
-use crate::error::{Error, ErrorKind, Result};
-use crate::temporary::{PrivateFile, TemporaryRoot};
 
 /// Time budget for background messages before the loop checks for keys again.
 const MAX_BACKGROUND_TIME: Duration = Duration::from_millis(4);
@@ -67,7 +67,7 @@ impl ThemeSources {
 fn terminal_lost_error(error: &io::Error) -> Error {
     let message = format!(
         "the terminal is gone: {}",
-        crate::error::describe_io_error(error)
+        crate::base::error::describe_io_error(error)
     );
     Error::new(ErrorKind::Interrupted, message)
 }
@@ -588,7 +588,7 @@ impl Console {
         let reason = match exit_status {
             Ok(status) if status.success() => None,
             Ok(status) => Some(external_tools::describe_exit(status)),
-            Err(error) => Some(crate::error::describe_io_error(&error)),
+            Err(error) => Some(crate::base::error::describe_io_error(&error)),
         };
         let has_succeeded = reason.is_none();
         let is_pager = matches!(purpose, ProgramPurpose::ReadText(_));

@@ -6,10 +6,10 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use crate::base::error::Result;
+use crate::base::temporary::{PrivateDirectory, TemporaryRoot};
 use crate::baseline::MAX_BASELINE_BYTES;
 use crate::engine::OpenedBaseline;
-use crate::error::Result;
-use crate::temporary::{PrivateDirectory, TemporaryRoot};
 
 /// A shorter edit that changes nothing may not have ended: the program only passed the file on to a
 /// window, which saves it later.

@@ -15,9 +15,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr};
 
-use crate::error::{self, Error, ErrorKind, Result};
-use crate::sys;
-use crate::temporary::create_memory_file;
+use crate::base::error::{self, Error, ErrorKind, Result};
+use crate::base::sys;
+use crate::base::temporary::create_memory_file;
 
 /// Terminal multiplexer between this program and the terminal with the clipboard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

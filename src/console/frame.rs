@@ -20,9 +20,9 @@ use super::screens::reset::state::{PlanView, ResetStage};
 use super::theme::{Role, role_of_state};
 use super::widgets::plan_pane::Confirmation;
 use super::widgets::text_pane;
+use crate::base::untrusted;
 use crate::console::agent_row::AgentRow;
 use crate::engine::{SealMatch, State, UndoMode};
-use crate::untrusted;
 
 /// Notice shown while the key guard ignores keys that were typed ahead.
 pub const KEYS_IGNORED_NOTICE: &str =

@@ -2,9 +2,9 @@
 //! programs.
 
 use crate::archive::WrittenEntry;
+use crate::base::untrusted;
 use crate::console::screens::editor::promotion::PromotedLines;
 use crate::engine::TextSource;
-use crate::untrusted;
 
 /// Text for the clipboard. It may be pasted into a shell, so it has no invisible characters and no
 /// control characters except line ends and tabs.

@@ -16,7 +16,7 @@ use signal_hook::iterator::Signals;
 
 use super::external_tools::{self, InputPause, InputPauseReader};
 use super::terminal;
-use crate::error::{Error, PathContext, Result};
+use crate::base::error::{Error, PathContext, Result};
 use split_escape::SplitKeyJoiner;
 
 /// Event from an input thread.

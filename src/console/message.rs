@@ -24,9 +24,11 @@ use super::screens::log::state::{MessageLevel, ReportText, RunSummary};
 use super::screens::reset::state::{PlanRequest, RuleChangeRequest};
 use super::text::{ComparedTexts, PreparedText, TextLine, Tones};
 use crate::archive::WrittenEntry;
+use crate::base::digest::Digest;
+use crate::base::error::Error;
+use crate::base::secret::Secret;
 use crate::config::{Diagnostic, SshHost};
 use crate::console::agent_row::AgentRow;
-use crate::digest::Digest;
 use crate::engine::{
     AgentTimeline, BaselineFile, BaselineList, BaselineVersion, ConnectionSetting, DraftId, Engine,
     FindingCounts, HistoryEntry, HostStatus, IndexProgress, MemoryAddress, NextRuleChange,
@@ -34,11 +36,9 @@ use crate::engine::{
     RunProgress, RunReport, SavedObservations, SealMatch, SearchRelaxation, TextSource,
     Verification, VerifyProgress,
 };
-use crate::error::Error;
 use crate::lint::Finding;
-use crate::schedule::{ScheduleChange, ScheduleOverview};
-use crate::secret::Secret;
 use crate::transport::sftp::askpass;
+use crate::unattended::schedule::{ScheduleChange, ScheduleOverview};
 
 /// Message to the model: input, a result, or a change observed outside.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use super::screens::agent::state::AgentTab;
 use super::screens::baselines::state::ComparedVersion;
 use super::screens::fleet::sort_order::SortOrder;
 use super::screens::log::state::schedule::TimerDialog;
-use crate::secret::Secret;
+use crate::base::secret::Secret;
 use crate::transport::sftp::askpass::Question;
 
 /// Overlay on top of a screen.

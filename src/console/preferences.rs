@@ -16,8 +16,8 @@ use super::keymap::{self, KeyConflict, Keymap};
 use super::setting_error::SettingError;
 use super::theme::{self, ColourDepth, Themes};
 use super::toml_source::{TomlEntry, TomlSource, table_entries};
+use crate::base::{durable, error};
 use crate::config::{ConfigEnvironment, Diagnostic, DiagnosticLevel};
-use crate::{durable, error};
 
 /// Name of the preferences file.
 pub const PREFERENCES_FILE_NAME: &str = "console.toml";

@@ -26,7 +26,7 @@ use super::external_tools::Multiplexer;
 use super::key::{Key, KeyCode};
 use super::model::Model;
 use super::theme::{ColourDepth, Theme};
-use crate::error::{PathContext, Result};
+use crate::base::error::{PathContext, Result};
 
 /// Maximum number of columns that are used: every cell takes memory, and a terminal may report any
 /// size.

@@ -15,10 +15,10 @@ use ratatui::style::Style;
 pub use colour_depth::ColourDepth;
 
 use super::text::Tone;
+use crate::base::durable;
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::config::{self, ConfigErrors};
-use crate::durable;
 use crate::engine::{Outcome, State};
-use crate::error::{Error, ErrorKind, Result};
 
 /// Name of the default theme.
 pub const DEFAULT_THEME: &str = "terminal";

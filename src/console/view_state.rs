@@ -19,10 +19,10 @@ use super::screens::fleet::state::ViewState;
 
 use super::message::Msg;
 use super::screens::log::state::MessageLevel;
-use crate::clock::Clock;
+use crate::base::clock::Clock;
+use crate::base::durable::{self, OperatorDirectory, ReplacedFile};
+use crate::base::error::{Error, ErrorKind, PathContext, Result};
 use crate::config::ConfigEnvironment;
-use crate::durable::{self, OperatorDirectory, ReplacedFile};
-use crate::error::{Error, ErrorKind, PathContext, Result};
 
 /// Delay before a change is written, so that a burst of changes is written once.
 const SAVE_DELAY: Duration = Duration::from_secs(1);
@@ -175,7 +175,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
-    use crate::clock::SystemClock;
+    use crate::base::clock::SystemClock;
 
     fn place(directory: &Path, config: &str) -> ViewStateFile {
         ViewStateFile {

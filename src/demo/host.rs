@@ -13,8 +13,8 @@ use std::thread::{self, JoinHandle};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::config;
-use crate::error::{Error, ErrorKind, Result};
 use crate::transport::sftp::session::SessionPipes;
 use crate::transport::sftp::ssh::{Connector, SftpStream};
 use crate::transport::{FailureCause, TransportError};
@@ -88,7 +88,7 @@ impl Connector for DemoHost {
             Ok((ours, output, theirs))
         };
         let connected = connected().map_err(|error: io::Error| {
-            unreachable_error(&crate::error::describe_io_error(&error))
+            unreachable_error(&crate::base::error::describe_io_error(&error))
         });
         let (input, output, theirs) = connected?;
         if !serving.accept_connection(theirs) {

@@ -8,14 +8,14 @@ use std::time::Duration;
 use crossbeam_channel::bounded;
 
 use crate::archive::Archive;
+use crate::base::clock::Clock;
+use crate::base::durable;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::file_systems::{FileSystem, FileSystems};
 use crate::baseline::BaselineVersions;
-use crate::clock::Clock;
 use crate::config::{Agent, Config, MemoryLocation};
-use crate::durable;
 use crate::engine::file_owner::FileOwner;
 use crate::engine::trigger::Trigger;
-use crate::error::{Error, ErrorKind, Result};
-use crate::file_systems::{FileSystem, FileSystems};
 use crate::transport::bounded::BoundedTransport;
 use crate::transport::{MemoryDirectory, MemoryObject, Transport, TransportError, Transports};
 
@@ -276,7 +276,7 @@ impl Context {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::SystemClock;
+    use crate::base::clock::SystemClock;
     use crate::config::GeneralSettings;
     use crate::engine::Engine;
     use crate::transport::SingleTransport;

@@ -3,7 +3,7 @@
 use chrono::{DateTime, FixedOffset};
 use rustix::fs::Stat;
 
-use crate::moment::Zone;
+use crate::base::moment::Zone;
 
 /// Format of times in notes.
 const TIME_FORMAT: &str = "%Y-%m-%d %H:%M:%S";

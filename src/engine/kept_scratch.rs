@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::Result;
+use crate::base::error::Result;
 
 /// Maximum number of ranges of lines in a selection. A record of the ledger has to hold them.
 const MAX_LINE_RANGES: usize = 1000;

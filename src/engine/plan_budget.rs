@@ -1,7 +1,7 @@
 //! The memory that a plan over several baselines may take.
 
-use crate::diff;
-use crate::error::{Error, ErrorKind, Result};
+use crate::base::diff;
+use crate::base::error::{Error, ErrorKind, Result};
 
 /// Maximum number of bytes that the files of a plan and the comparisons of these take together. A
 /// thousand usual baselines fit.

@@ -6,10 +6,10 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use rustix::fs::{Mode, OFlags};
 
-use crate::durable;
+use crate::base::durable;
+use crate::base::error::{Error, Result};
+use crate::base::sys::{self, LeaseOutcome};
 use crate::engine::context::Context;
-use crate::error::{Error, Result};
-use crate::sys::{self, LeaseOutcome};
 
 /// What the archive's file system supports for new files.
 pub struct FileSupport {

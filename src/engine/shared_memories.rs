@@ -16,11 +16,11 @@ use std::time::Duration;
 
 use rustix::fs::{AtFlags, FileType, Stat};
 
+use crate::base::durable;
+use crate::base::error::{Error, ErrorKind};
+use crate::base::file_systems::PathPositions;
 use crate::config::{Agent, MemoryLocation, SshHost};
-use crate::durable;
 use crate::engine::context::Context;
-use crate::error::{Error, ErrorKind};
-use crate::file_systems::PathPositions;
 
 /// Maximum wait for a file system to identify files. One that hangs delays no other agents; its own
 /// agents are then not reset.

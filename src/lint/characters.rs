@@ -7,7 +7,7 @@ use super::finding::{Draft, Label, Places};
 use super::rule::{RuleId, Severity};
 use super::secret_ranges::quotable;
 use super::{Context, Drafts};
-use crate::quantity::format_count;
+use crate::base::quantity::format_count;
 
 /// Number of characters without width in a row from which they hide a message.
 const MIN_HIDDEN_RUN: usize = 4;

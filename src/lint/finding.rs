@@ -11,8 +11,8 @@ use serde::ser::{SerializeStruct, Serializer};
 use super::LintInput;
 use super::document::{Document, Zone};
 use super::rule::{Rule, RuleId, Severity};
-use crate::digest::Digest;
-use crate::untrusted::visible_line;
+use crate::base::digest::Digest;
+use crate::base::untrusted::visible_line;
 
 /// Name of the record in JSON.
 pub const FINDING_SCHEMA: &str = "shepherd.lint/1";

@@ -11,10 +11,10 @@ use super::secret_ranges::{find_secrets, quotable};
 use super::structure::introduced_name;
 use super::words::{pattern_in_any_case, patterns};
 use super::{Context, Drafts};
+use crate::base::diff::{self, LineOp};
+use crate::base::digest::Digest;
+use crate::base::quantity::format_count;
 use crate::boundary::{LineKind, scan_lines};
-use crate::diff::{self, LineOp};
-use crate::digest::Digest;
-use crate::quantity::format_count;
 
 /// Facts about a file from outside of it. The default has none.
 #[derive(Clone, Debug, Default)]

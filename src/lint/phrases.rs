@@ -9,8 +9,8 @@ use super::rule::{RuleId, Severity};
 use super::suppression::IGNORE_COMMENT;
 use super::words::{WordList, Words, pattern_in_any_case, patterns};
 use super::{Context, Drafts};
+use crate::base::quantity::format_count;
 use crate::boundary::LineKind;
-use crate::quantity::format_count;
 
 /// Number of bytes before a phrase in which a negation turns it into a warning about itself.
 const NEGATION_BYTES: usize = 30;

@@ -12,8 +12,8 @@ use super::rule::RuleId;
 use super::structure::rules_heading;
 use super::words::{WordList, pattern, pattern_in_any_case, patterns};
 use super::{Context, Drafts};
+use crate::base::quantity::format_count;
 use crate::boundary::LineKind;
-use crate::quantity::format_count;
 
 /// Sizes from which text is probably pasted.
 const MAX_FENCE_LINES: usize = 40;

@@ -16,8 +16,8 @@ use super::{
     Context, LintInput, LintSettings, MAX_CHECKED_LINES, characters, checked_beginning, commands,
     is_checked, phrases, secret_ranges, secrets, separators, suppression,
 };
-use crate::diff::count_lines;
-use crate::quantity::{describe_size, format_count};
+use crate::base::diff::count_lines;
+use crate::base::quantity::{describe_size, format_count};
 
 /// The beginning of a private key.
 const KEY_BEGIN: &[u8] = b"-----BEGIN";

@@ -3,8 +3,8 @@
 use super::finding::{Draft, Places};
 use super::rule::RuleId;
 use super::{Context, Drafts};
-use crate::digest::Digest;
-use crate::quantity::format_count;
+use crate::base::digest::Digest;
+use crate::base::quantity::format_count;
 
 /// Number of first characters that a message shows.
 const SHOWN_CHARS: usize = 4;

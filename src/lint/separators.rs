@@ -7,8 +7,8 @@ use super::rule::{RuleId, Severity};
 use super::structure::SCRATCH_HEADING;
 use super::words::{pattern_in_any_case, patterns};
 use super::{Context, Drafts};
+use crate::base::quantity::{describe_size, format_count};
 use crate::boundary::{LineKind, SeparatorLines};
-use crate::quantity::{describe_size, format_count};
 
 /// Characters of a footer behind the last separator; more text is content.
 const MAX_FOOTER_CHARS: usize = 300;

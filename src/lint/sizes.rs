@@ -7,7 +7,7 @@ use super::finding::{Draft, Places};
 use super::fix::leading_marks_len;
 use super::rule::{RuleId, Severity};
 use super::{Context, Drafts};
-use crate::quantity::format_count;
+use crate::base::quantity::format_count;
 
 /// Least size of a baseline in newer versions of the original tool.
 const ORIGINAL_MIN_BYTES: usize = 500;

@@ -7,8 +7,8 @@ use super::finding::{Draft, Places};
 use super::rule::{RuleId, Severity};
 use super::words::{WordList, Words, pattern, pattern_in_any_case, patterns};
 use super::{Context, Drafts};
+use crate::base::quantity::format_count;
 use crate::boundary::LineKind;
-use crate::quantity::format_count;
 
 /// The template that this program ships.
 pub const TEMPLATE: &[u8] = include_bytes!("../../baselines/example-agent-MEMORY.md");

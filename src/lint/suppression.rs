@@ -70,7 +70,9 @@ fn find_comment(context: &Context<'_>, draft: &Draft) -> Option<String> {
         .map(|it| it.as_bytes())
         .collect();
     let counted = sealed_comments.find(|it| kept.contains(it.get_match().as_bytes()))?;
-    Some(crate::untrusted::visible_line(counted.get(2)?.as_bytes()))
+    Some(crate::base::untrusted::visible_line(
+        counted.get(2)?.as_bytes(),
+    ))
 }
 
 /// Whether a finding is about an attack with a place on a line that the earlier version of a baseline

@@ -1,5 +1,5 @@
 //! A transport whose file-system calls have a time limit, for file systems that may hang. Each call
-//! runs on another thread and is abandoned after the limit ([`crate::file_systems`]), as a request
+//! runs on another thread and is abandoned after the limit ([`crate::base::file_systems`]), as a request
 //! to a host is: [`FailureCause::Unreachable`].
 //!
 //! Callbacks of the caller (sinks, contents, inspections) run on the caller's own thread. Bytes
@@ -19,9 +19,9 @@ use super::{
     SettleOutcome, SpecialFile, StagedAttributes, Stamp, SwapOutcome, Transport, TransportError,
     UnsyncedObject,
 };
+use crate::base::error::{Error, ErrorKind};
+use crate::base::file_systems::{FileSystem, FileSystemCall, FileSystems};
 use crate::config::SftpExtension;
-use crate::error::{Error, ErrorKind};
-use crate::file_systems::{FileSystem, FileSystemCall, FileSystems};
 
 /// Maximum number of chunks of a file in transit between the threads.
 const MAX_QUEUED_PIECES: usize = 4;

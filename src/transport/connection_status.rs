@@ -135,7 +135,7 @@ pub struct ConnectionSetting {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::{Error, ErrorKind};
+    use crate::base::error::{Error, ErrorKind};
 
     #[test]
     fn reason_is_the_last_clause_of_the_error() {

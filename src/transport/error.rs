@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::error::{Error, ErrorKind};
+use crate::base::error::{Error, ErrorKind};
 
 /// The cause of a transport failure, as far as the engine acts on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -34,11 +34,11 @@ use super::{
     RecoveredRun, SettleOutcome, SpecialFile, StagedAttributes, Stamp, SwapOutcome, Transport,
     TransportError, UnsyncedObject, similar_names,
 };
-use crate::clock::Clock;
+use crate::base::clock::Clock;
+use crate::base::durable::{self, NewFile, PathWalk};
+use crate::base::error::{Error, ErrorKind, PathContext};
+use crate::base::sys::{self, LeaseOutcome};
 use crate::config::SftpExtension;
-use crate::durable::{self, NewFile, PathWalk};
-use crate::error::{Error, ErrorKind, PathContext};
-use crate::sys::{self, LeaseOutcome};
 
 /// Attempts to move a memory aside that the agent keeps re-creating.
 const MAX_TAKE_AWAY_ATTEMPTS: usize = 16;

@@ -6,9 +6,9 @@ use super::{
     Attributes, FailureCause, FileReader, MemoryDirectory, MemoryObject, ObjectId, SpecialFile,
     TransportError,
 };
+use crate::base::digest::Digest;
+use crate::base::error::Error;
 use crate::config::SftpExtension;
-use crate::digest::Digest;
-use crate::error::Error;
 
 /// What a replacement in a directory relies on.
 #[derive(Clone, Debug, PartialEq, Eq)]

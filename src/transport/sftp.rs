@@ -44,7 +44,7 @@ use std::time::Duration;
 pub use host_connection::SftpTransport;
 
 use super::{Transport, Transports};
-use crate::clock::Clock;
+use crate::base::clock::Clock;
 use crate::config::SshHost;
 
 /// Time for processes to exit after they were asked to.

@@ -33,7 +33,7 @@ pub(super) mod json {
     use serde::{Deserialize, Deserializer, Serializer};
 
     use super::Xattr;
-    use crate::digest::to_hex;
+    use crate::base::digest::to_hex;
 
     fn decode_hex(text: &str) -> Option<Vec<u8>> {
         let digit = |byte: u8| (byte as char).to_digit(16);

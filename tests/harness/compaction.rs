@@ -3,8 +3,8 @@
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 
-use memory_shepherd::clock::{Clock, SystemClock};
-use memory_shepherd::digest::Digest;
+use memory_shepherd::base::clock::{Clock, SystemClock};
+use memory_shepherd::base::digest::Digest;
 use serde_json::{Value, json};
 
 use super::crash::{KillSweep, assert_no_failures, is_killed, kill};

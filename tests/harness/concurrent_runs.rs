@@ -9,7 +9,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use memory_shepherd::digest::Digest;
+use memory_shepherd::base::digest::Digest;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::fixture::{BASELINE, Fleet, directory_files};

@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
-use memory_shepherd::clock::{Clock, SystemClock};
-use memory_shepherd::digest::Digest;
+use memory_shepherd::base::clock::{Clock, SystemClock};
+use memory_shepherd::base::digest::Digest;
 
 use super::earlier::insert_earlier_run;
 use super::fixture::{BASELINE, is_own_process, run_in_own_process};

@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use memory_shepherd::clock::SystemClock;
+use memory_shepherd::base::clock::SystemClock;
+use memory_shepherd::base::digest::Digest;
 use memory_shepherd::config::{self, ConfigEnvironment};
-use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::{Engine, EngineSetup, SealMatch, TextOrigin, Trigger};
 use memory_shepherd::transport::SingleTransport;
 use memory_shepherd::transport::local::LocalTransport;

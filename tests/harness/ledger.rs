@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use memory_shepherd::digest::Digest;
+use memory_shepherd::base::digest::Digest;
 use memory_shepherd::engine::LedgerRecord;
 
 use super::fixture::{BASELINE, Fleet, segment_names};

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use memory_shepherd::clock::{Clock, SystemClock};
+use memory_shepherd::base::clock::{Clock, SystemClock};
 
 use super::earlier::insert_earlier_run;
 use super::fixture::{BASELINE, is_root};

@@ -9,9 +9,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, unbounded};
-use memory_shepherd::clock::SystemClock;
+use memory_shepherd::base::clock::SystemClock;
+use memory_shepherd::base::secret::Secret;
 use memory_shepherd::config::SshHost;
-use memory_shepherd::secret::Secret;
 use memory_shepherd::transport::sftp::SftpTransport;
 use memory_shepherd::transport::sftp::askpass::{
     ExpectedAnswer, PromptBroker, PromptEvent, Question, SecretRecipient,

@@ -10,9 +10,9 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use memory_shepherd::archive::EntryKind;
+use memory_shepherd::base::error::ErrorKind;
 use memory_shepherd::demo::host::{DemoHost, SupportedExtensions};
 use memory_shepherd::engine::{Engine, Outcome, State, UndoMode, UndoTarget};
-use memory_shepherd::error::ErrorKind;
 use memory_shepherd::transport::sftp::SftpTransport;
 use memory_shepherd::transport::sftp::session::Session;
 use memory_shepherd::transport::sftp::ssh::Connector;

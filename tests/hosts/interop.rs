@@ -10,9 +10,9 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use memory_shepherd::clock::SystemClock;
+use memory_shepherd::base::clock::SystemClock;
+use memory_shepherd::base::error::ErrorKind;
 use memory_shepherd::engine::{AgentResult, Engine, Outcome, State, UndoMode, UndoTarget};
-use memory_shepherd::error::ErrorKind;
 use memory_shepherd::transport::sftp::ssh::SshConnector;
 use tempfile::TempDir;
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use memory_shepherd::clock::SystemClock;
+use memory_shepherd::base::clock::SystemClock;
 use memory_shepherd::config;
 use memory_shepherd::demo::host::{SftpHandler, SupportedExtensions};
 use memory_shepherd::transport::TransportError;

@@ -6,9 +6,9 @@ use std::os::unix::fs::symlink;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use memory_shepherd::base::error::ErrorKind;
 use memory_shepherd::config::SshHost;
 use memory_shepherd::engine::{Engine, Outcome, State, UndoMode, UndoTarget};
-use memory_shepherd::error::ErrorKind;
 use memory_shepherd::transport::SettleOutcome;
 
 use memory_shepherd::transport::sftp::ssh::Connector;

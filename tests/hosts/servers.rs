@@ -15,7 +15,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 use std::time::Duration;
 
-use memory_shepherd::clock::SystemClock;
+use memory_shepherd::base::clock::SystemClock;
 use memory_shepherd::config::SshHost;
 use memory_shepherd::transport::TransportError;
 use memory_shepherd::transport::sftp::session::SessionPipes;

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use memory_shepherd::clock::SystemClock;
+use memory_shepherd::base::clock::SystemClock;
 use memory_shepherd::transport::sftp::ssh::SshConnector;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;

@@ -11,13 +11,13 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, unbounded};
-use memory_shepherd::clock::{Clock, SystemClock};
+use memory_shepherd::base::clock::{Clock, SystemClock};
+use memory_shepherd::base::error::{Error, ErrorKind};
 use memory_shepherd::config::{Config, SshHost};
 use memory_shepherd::engine::{
     Engine, EngineSetup, FleetEvent, FleetWatcher, HostStatus, Observation, Reachability, State,
     Trigger,
 };
-use memory_shepherd::error::{Error, ErrorKind};
 use memory_shepherd::transport::sftp::ssh::{Connector, SftpStream};
 use memory_shepherd::transport::sftp::{PerHostTransports, SftpTransport};
 use memory_shepherd::transport::{

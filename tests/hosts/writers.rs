@@ -21,9 +21,9 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, FixedOffset};
-use memory_shepherd::clock::{Clock, SystemClock};
+use memory_shepherd::base::clock::{Clock, SystemClock};
+use memory_shepherd::base::error::ErrorKind;
 use memory_shepherd::engine::{Engine, Outcome};
-use memory_shepherd::error::ErrorKind;
 use memory_shepherd::transport::local::LocalTransport;
 use memory_shepherd::transport::sftp::PerHostTransports;
 use memory_shepherd::transport::sftp::ssh::Connector;

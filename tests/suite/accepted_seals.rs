@@ -6,12 +6,12 @@ use std::io::{Read, Write};
 use std::process::Stdio;
 use std::sync::atomic::AtomicBool;
 
+use memory_shepherd::base::digest::Digest;
+use memory_shepherd::base::error::ErrorKind;
 use memory_shepherd::baseline::signatures::SigningKey;
-use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::{
     Operation, SealChangeKind, SealPlan, SealScope, TextOrigin, TextReplacement,
 };
-use memory_shepherd::error::ErrorKind;
 
 use rustix::fs::{FlockOperation, fcntl_lock};
 

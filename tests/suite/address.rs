@@ -3,8 +3,8 @@
 
 use std::fs;
 
+use memory_shepherd::base::error::ErrorKind;
 use memory_shepherd::engine::{Outcome, UndoMode};
-use memory_shepherd::error::ErrorKind;
 
 use super::world::World;
 

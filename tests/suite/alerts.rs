@@ -9,14 +9,16 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, FixedOffset};
-use memory_shepherd::alerts::{AlertChannel, AlertEnvironment, DeliveryReport, raise_and_deliver};
-use memory_shepherd::clock::Clock;
+use memory_shepherd::base::clock::Clock;
+use memory_shepherd::base::error::{Error, ErrorKind};
 use memory_shepherd::engine::{
     Engine, EngineSetup, HolderLockKind, RunReport, State, Trigger, UndoMode,
 };
-use memory_shepherd::error::{Error, ErrorKind};
-use memory_shepherd::schedule::{ScheduleAction, ScheduleChange, change_schedule};
 use memory_shepherd::transport::{FailureCause, SingleTransport, TransportError};
+use memory_shepherd::unattended::alerts::{
+    AlertChannel, AlertEnvironment, DeliveryReport, raise_and_deliver,
+};
+use memory_shepherd::unattended::schedule::{ScheduleAction, ScheduleChange, change_schedule};
 
 use super::world::{BASELINE, InterposingTransport, TestClock, TransportCall, World};
 

@@ -80,7 +80,7 @@ fn single_entry_is_exported_to_a_new_file_only() {
     let (digest, bytes) = engine.entries().export_entry(entry, &to).unwrap();
     assert_eq!(
         (bytes, digest),
-        (9, memory_shepherd::digest::Digest::of(b"a walrus\n"))
+        (9, memory_shepherd::base::digest::Digest::of(b"a walrus\n"))
     );
     assert_eq!(fs::read(&to).unwrap(), b"a walrus\n");
     let meta = fs::metadata(&to).unwrap();

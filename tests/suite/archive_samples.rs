@@ -1,9 +1,9 @@
 //! Results of searches and texts of entries, for tests of the archives screen.
 
 use memory_shepherd::archive::{ArchiveEntry, DiskSpace, EntryKind};
+use memory_shepherd::base::digest::Digest;
 use memory_shepherd::console::screens::archives::state::FoundRows;
 use memory_shepherd::console::text::{self, PreparedText};
-use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::{
     AgentRetention, AgentTimeline, EntryPresence, ExpiringEntry, FoundEntry, FoundLine, FoundText,
     HistoryEntry, KeepReason, KeptEntries, LedgerRecord, Outcome, RetentionOverview, SearchResult,

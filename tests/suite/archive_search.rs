@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use memory_shepherd::archive::index::CandidateOrder;
 use memory_shepherd::archive::search::Query;
-use memory_shepherd::clock::SystemClock;
+use memory_shepherd::base::clock::SystemClock;
 use memory_shepherd::engine::{Engine, SearchRequest, SearchResult, TextSource};
 use memory_shepherd::transport::SingleTransport;
 use memory_shepherd::transport::local::LocalTransport;
@@ -273,7 +273,10 @@ fn locked_index_is_replaced_by_a_scan() {
     other.execute_batch("BEGIN EXCLUSIVE").unwrap();
     let engine = world.engine();
     let refused = engine.search().update_index(&mut |_| true).unwrap_err();
-    assert_eq!(refused.kind(), memory_shepherd::error::ErrorKind::Busy);
+    assert_eq!(
+        refused.kind(),
+        memory_shepherd::base::error::ErrorKind::Busy
+    );
     assert_eq!(search_as_it_is(&engine, "walrus").entries.len(), 2);
     drop(other);
     assert_eq!(search(&engine, "walrus").entries.len(), 2);

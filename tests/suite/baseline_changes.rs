@@ -9,8 +9,8 @@ use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::bounded;
-use memory_shepherd::clock::Clock;
-use memory_shepherd::digest::Digest;
+use memory_shepherd::base::clock::Clock;
+use memory_shepherd::base::digest::Digest;
 use memory_shepherd::engine::{
     BaselineWriter, Engine, SavedBaseline, SealMatch, SealScope, State, TextOrigin,
 };

@@ -6,9 +6,9 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use memory_shepherd::digest::Digest;
+use memory_shepherd::base::digest::Digest;
+use memory_shepherd::base::error::ErrorKind;
 use memory_shepherd::engine::{Engine, GuardAction, Operation, SealScope};
-use memory_shepherd::error::ErrorKind;
 use rustix::fs::Mode;
 
 use crate::fixture::Site;

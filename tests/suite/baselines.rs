@@ -2,9 +2,9 @@
 
 use std::fs;
 
-use memory_shepherd::digest::Digest;
+use memory_shepherd::base::digest::Digest;
+use memory_shepherd::base::error::ErrorKind;
 use memory_shepherd::engine::{BaselineState, Operation, SealScope, SizeBand, State};
-use memory_shepherd::error::ErrorKind;
 
 use crate::fixture::Site;
 use crate::world::{BASELINE, World, restore_baseline};

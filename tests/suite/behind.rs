@@ -4,8 +4,8 @@ use std::fs;
 use std::time::Duration;
 
 use memory_shepherd::archive::EntryKind;
-use memory_shepherd::diff::drift::LineChange;
-use memory_shepherd::digest::Digest;
+use memory_shepherd::base::diff::drift::LineChange;
+use memory_shepherd::base::digest::Digest;
 use memory_shepherd::engine::{Outcome, State, UndoMode};
 
 use super::world::{BASELINE, World, apply_plan};

@@ -40,7 +40,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use memory_shepherd::clock::SystemClock;
+use memory_shepherd::base::clock::SystemClock;
 use memory_shepherd::config;
 use memory_shepherd::engine::Engine;
 use memory_shepherd::transport::SingleTransport;

@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use memory_shepherd::archive::{EntryKind, WrittenEntry};
+use memory_shepherd::base::digest::Digest;
 use memory_shepherd::console::key_guard::KEY_GUARD_TIME;
 use memory_shepherd::console::message::Msg;
 use memory_shepherd::console::screens::log::state::MessageLevel;
@@ -13,7 +14,6 @@ use memory_shepherd::console::screens::reset::state::ResetStage;
 use memory_shepherd::console::terminal::{FramePacer, Painter, TerminalFeatures};
 use memory_shepherd::console::theme::{BUILT_IN_THEMES, Theme};
 use memory_shepherd::console::view;
-use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::{
     BaselineList, BaselineState, FindingSubject, Outcome, RunProgress, RunStage as Step, State,
     UndoMode,

@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use memory_shepherd::base::digest::Digest;
 use memory_shepherd::boundary::Boundary;
 use memory_shepherd::config::{self, ConfigEnvironment};
 use memory_shepherd::console::command::{Command, CommandCategory, CommandSpec, KeyContext};
@@ -20,7 +21,6 @@ use memory_shepherd::console::theme::Theme;
 use memory_shepherd::console::update::{self, update};
 use memory_shepherd::console::view;
 use memory_shepherd::console::widgets::plan_pane::Confirmation;
-use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::{
     AgentDetail, BaselineDraft, BaselineFile, BaselineList, BaselineUser, DraftId, FindingCounts,
     FoundDrafts, Observation, OpenedBaseline, Plan, Protection, SealMatch, State,
@@ -245,7 +245,7 @@ impl TestConsole {
             texts: text::ComparedTexts {
                 text: text::prepare_comparison([old.as_bytes(), new.as_bytes()], None),
                 titles: [title(0, old), title(1, new)],
-                changed_lines: memory_shepherd::diff::count_changes(
+                changed_lines: memory_shepherd::base::diff::count_changes(
                     old.as_bytes(),
                     new.as_bytes(),
                     None,

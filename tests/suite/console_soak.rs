@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use memory_shepherd::base::error::{Error, ErrorKind};
 use memory_shepherd::console::command::COMMAND_TABLE;
 use memory_shepherd::console::key::{self, Key};
 use memory_shepherd::console::message::{Effect, Msg};
@@ -23,7 +24,6 @@ use memory_shepherd::engine::{
     Outcome, Reachability, RunDiff, RunDiffSide, RunProgress, RunStage as Step, ScratchRequest,
     State, UndoMode,
 };
-use memory_shepherd::error::{Error, ErrorKind};
 use memory_shepherd::transport::sftp::askpass;
 
 use crate::console_fixture::{TestConsole, fleet_of};

@@ -10,9 +10,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::fake_transport::FakeTransport;
-use memory_shepherd::digest::Digest;
-use memory_shepherd::error::{Error, ErrorKind};
-use memory_shepherd::file_systems::FileSystems;
+use memory_shepherd::base::digest::Digest;
+use memory_shepherd::base::error::{Error, ErrorKind};
+use memory_shepherd::base::file_systems::FileSystems;
 use memory_shepherd::transport::bounded::BoundedTransport;
 use memory_shepherd::transport::local::LocalTransport;
 use memory_shepherd::transport::{

@@ -10,10 +10,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use memory_shepherd::base::error::{Error, ErrorKind};
 use memory_shepherd::engine::{
     Engine, InterruptedTurn, LedgerRecord, Operation, Outcome, UndoMode, UndoTarget,
 };
-use memory_shepherd::error::{Error, ErrorKind};
 use memory_shepherd::transport::local::LocalTransport;
 use memory_shepherd::transport::{FailureCause, Transport, TransportError};
 

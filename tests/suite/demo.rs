@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use memory_shepherd::clock::SystemClock;
+use memory_shepherd::base::clock::SystemClock;
+use memory_shepherd::base::error::ErrorKind;
 use memory_shepherd::config;
 use memory_shepherd::demo::{self, Demo};
 use memory_shepherd::engine::{Engine, Operation, Outcome, Plan, State, UndoMode, UndoTarget};
-use memory_shepherd::error::ErrorKind;
 use memory_shepherd::transport::local::LocalTransport;
 use memory_shepherd::transport::sftp::PerHostTransports;
 use tempfile::TempDir;

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use memory_shepherd::clock::Clock;
-use memory_shepherd::error::{Error, ErrorKind};
+use memory_shepherd::base::clock::Clock;
+use memory_shepherd::base::error::{Error, ErrorKind};
 use memory_shepherd::transport::local::LocalTransport;
 use memory_shepherd::transport::{
     Attributes, DisplacedObject, FailureCause, InterruptedRun, MemoryObject, NewMemory,

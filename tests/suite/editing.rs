@@ -4,12 +4,12 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use memory_shepherd::digest::Digest;
+use memory_shepherd::base::digest::Digest;
+use memory_shepherd::base::error::{ErrorKind, Result};
 use memory_shepherd::engine::{
     BaselineFile, DraftId, Engine, FoundDrafts, GuardAction, SealMatch, SealReport, SealScope,
     TextOrigin,
 };
-use memory_shepherd::error::{ErrorKind, Result};
 
 use crate::world::{BASELINE, World, restore_baseline};
 

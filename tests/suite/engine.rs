@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use crate::fake_transport::{FakeOperation, FakeTransport};
 use memory_shepherd::archive::EntryKind;
-use memory_shepherd::digest::Digest;
+use memory_shepherd::base::digest::Digest;
+use memory_shepherd::base::error::ErrorKind;
 use memory_shepherd::engine::{Engine, FileState, Outcome, RunProgress, State};
-use memory_shepherd::error::ErrorKind;
 use memory_shepherd::transport::SwapMethod;
 
 use super::world::{

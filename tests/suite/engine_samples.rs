@@ -7,6 +7,10 @@ use std::time::Duration;
 
 use chrono::{DateTime, FixedOffset};
 use memory_shepherd::archive::{EntryKind, WrittenEntry};
+use memory_shepherd::base::diff::drift::DriftCounts;
+use memory_shepherd::base::digest::Digest;
+use memory_shepherd::base::error::{Error, ErrorKind};
+use memory_shepherd::base::untrusted::{HiddenCounts, Untrusted};
 use memory_shepherd::boundary::{Boundary, BoundaryRule};
 use memory_shepherd::config::{self, Diagnostic, SftpExtension, SshHost};
 use memory_shepherd::console::agent_row::AgentRow;
@@ -16,8 +20,6 @@ use memory_shepherd::console::screens::baseline_plan::state::{
 use memory_shepherd::console::screens::log::state::RunSummary;
 use memory_shepherd::console::screens::reset::state::PlanRequest;
 use memory_shepherd::console::text;
-use memory_shepherd::diff::drift::DriftCounts;
-use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::{
     AgentResult, BaselineAction, BaselineChange, BaselineFile, BaselineList, BaselinePlan,
     BaselineState, BaselineSummary, BaselineVersion, Blocker, ConnectionStatus, FileOwner,
@@ -27,13 +29,11 @@ use memory_shepherd::engine::{
     Reachability, RunEvent, RunReport, ScanBasis, ScratchSelection, SizeBand, SkippedAgent, State,
     StepAction, Trigger, UndoMode, UndoTarget, UndoneRun, Verification, VerifiedCounts,
 };
-use memory_shepherd::error::{Error, ErrorKind};
 use memory_shepherd::lint::ScanSummary;
 use memory_shepherd::transport::sftp::askpass::{
     ExpectedAnswer, Question, SecretRecipient, UnknownHostKey,
 };
 use memory_shepherd::transport::{FailureCause, ServerFeature, TransportError};
-use memory_shepherd::untrusted::{HiddenCounts, Untrusted};
 
 /// Returns the time at which every test begins.
 pub fn test_time() -> DateTime<FixedOffset> {

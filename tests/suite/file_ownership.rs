@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use memory_shepherd::archive::EntryKind;
-use memory_shepherd::digest::Digest;
+use memory_shepherd::base::digest::Digest;
+use memory_shepherd::base::error::{Error, ErrorKind};
 use memory_shepherd::engine::{Outcome, UndoMode};
-use memory_shepherd::error::{Error, ErrorKind};
 use memory_shepherd::transport::{FailureCause, TransportError};
 
 use super::world::{BASELINE, InterposingTransport, TransportCall, World, permission_bits};

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use crossbeam_channel::unbounded;
 use memory_shepherd::archive::{Archive, EntryKind, WrittenEntry};
-use memory_shepherd::clock::SystemClock;
+use memory_shepherd::base::clock::SystemClock;
+use memory_shepherd::base::error::{Error, ErrorKind};
 use memory_shepherd::engine::{Engine, FleetEvent, FleetWatcher, Outcome, State, UndoMode};
-use memory_shepherd::error::{Error, ErrorKind};
 
 use super::crashes::{crash_at_call, runs_to_end};
 use super::world::{

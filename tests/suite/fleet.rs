@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use crate::fake_transport::{FakeOperation, FakeTransport};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
-use memory_shepherd::clock::{Clock, SystemClock};
+use memory_shepherd::base::clock::{Clock, SystemClock};
 use memory_shepherd::config::SshHost;
 use memory_shepherd::engine::{Engine, FleetEvent, FleetWatcher, Observation, State};
-use memory_shepherd::schedule::{ScheduleAction, ScheduleChange, change_schedule};
 use memory_shepherd::transport::{Transport, Transports};
+use memory_shepherd::unattended::schedule::{ScheduleAction, ScheduleChange, change_schedule};
 
 use super::world::{BASELINE, InterposingTransport, TransportCall, World};
 

@@ -8,10 +8,10 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use memory_shepherd::clock::{Clock, SystemClock};
-use memory_shepherd::digest::Digest;
+use memory_shepherd::base::clock::{Clock, SystemClock};
+use memory_shepherd::base::digest::Digest;
+use memory_shepherd::base::error::ErrorKind;
 use memory_shepherd::engine::{GuardAction, GuardPass, Operation, Outcome, SealScope};
-use memory_shepherd::error::ErrorKind;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::fixture::{PROGRAM_PATH, Site};

@@ -10,8 +10,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use memory_shepherd::base::error::ErrorKind;
 use memory_shepherd::engine::{FileState, Outcome, RunEvent, StepAction, UndoMode, UndoTarget};
-use memory_shepherd::error::ErrorKind;
 use memory_shepherd::transport::{FailureCause, MemoryObject, NewMemory, SpecialFile, SwapMethod};
 use rustix::fs::{CWD, FileType, Mode};
 

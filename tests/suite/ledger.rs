@@ -24,9 +24,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
-use memory_shepherd::digest::Digest;
+use memory_shepherd::base::digest::Digest;
+use memory_shepherd::base::error::ErrorKind;
 use memory_shepherd::engine::{Engine, FindingSubject, Outcome, Verification};
-use memory_shepherd::error::ErrorKind;
 
 use super::world::World;
 

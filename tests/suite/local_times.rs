@@ -4,7 +4,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use chrono::DateTime;
-use memory_shepherd::clock::Clock;
+use memory_shepherd::base::clock::Clock;
 use memory_shepherd::engine::{AgentTimeline, TimelineRow, TimelineSubject};
 
 use super::world::World;

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, FixedOffset};
-use memory_shepherd::clock::{BootTime, Clock};
-use memory_shepherd::digest::Digest;
+use memory_shepherd::base::clock::{BootTime, Clock};
+use memory_shepherd::base::digest::Digest;
+use memory_shepherd::base::error::{Error, ErrorKind};
 use memory_shepherd::engine::{Engine, GuardAction, Operation, SealScope, TextOrigin};
-use memory_shepherd::error::{Error, ErrorKind};
 
 use crate::world::{BASELINE, TestClock, World, sorted_names};
 

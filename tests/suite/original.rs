@@ -10,8 +10,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
+use memory_shepherd::base::error::{Error, ErrorKind};
 use memory_shepherd::engine::{Outcome, State};
-use memory_shepherd::error::{Error, ErrorKind};
 use memory_shepherd::transport::{FailureCause, TransportError};
 
 use super::world::{BASELINE, InterposingTransport, TransportCall, World, sorted_names};

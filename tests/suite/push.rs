@@ -4,11 +4,11 @@ use std::fs;
 use std::io::Write;
 
 use memory_shepherd::archive::EntryKind;
+use memory_shepherd::base::error::ErrorKind;
 use memory_shepherd::engine::{
     ChosenLines, Engine, FileState, Operation, Outcome, Plan, RunDiffSide, ScratchSelection, State,
     StepAction, UndoMode,
 };
-use memory_shepherd::error::ErrorKind;
 use proptest::prelude::*;
 
 use super::world::{BASELINE, InterposingTransport, RunOutput, TransportCall, World, apply_plan};

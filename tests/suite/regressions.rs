@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, FixedOffset};
-use memory_shepherd::clock::Clock;
+use memory_shepherd::base::clock::Clock;
+use memory_shepherd::base::error::{Error, ErrorKind};
 use memory_shepherd::engine::{Outcome, UndoMode};
-use memory_shepherd::error::{Error, ErrorKind};
 use memory_shepherd::transport::{FailureCause, TransportError};
 
 use super::contract::{DiskFixture, TransportFixture, commit_staged, stage_file};

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use chrono::{DateTime, FixedOffset};
 use memory_shepherd::archive::EntryKind;
-use memory_shepherd::clock::Clock;
+use memory_shepherd::base::clock::Clock;
+use memory_shepherd::base::quantity::describe_size;
 use memory_shepherd::engine::{
     FleetReport, Observation, Operation, Outcome, ReportLevel, State, Trigger,
 };
-use memory_shepherd::quantity::describe_size;
 
 use super::world::{BASELINE, KEY, World, engine_with, fail_reset};
 use super::writers::append_while_settling;

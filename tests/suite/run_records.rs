@@ -6,12 +6,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::time::Duration;
 
-use memory_shepherd::digest::Digest;
+use memory_shepherd::base::digest::Digest;
+use memory_shepherd::base::error::ErrorKind;
 use memory_shepherd::engine::{FileState, Operation, Outcome};
-use memory_shepherd::error::ErrorKind;
 use memory_shepherd::transport::SwapMethod;
 
-use memory_shepherd::clock::Clock;
+use memory_shepherd::base::clock::Clock;
 
 use super::earlier::insert_earlier_run;
 use super::fixture::{PROGRAM_PATH, Site};

@@ -5,9 +5,9 @@ use std::os::unix::fs::chown;
 use std::time::Duration;
 
 use chrono::{DateTime, FixedOffset};
+use memory_shepherd::base::error::{Error, ErrorKind};
 use memory_shepherd::engine::Engine;
-use memory_shepherd::error::{Error, ErrorKind};
-use memory_shepherd::schedule::{
+use memory_shepherd::unattended::schedule::{
     ScheduleAction, ScheduleChange, ScheduleControls, ScheduleHold, ScheduledGroup, change_schedule,
 };
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use chrono::{DateTime, FixedOffset};
-use memory_shepherd::schedule::{
+use memory_shepherd::unattended::schedule::{
     GroupSchedule, InstalledTimer, ManagerSchedule, ScheduleOverview, SchedulePause, ScheduleSkip,
     TimerSchedule, TimerStatus, UnitScope,
 };

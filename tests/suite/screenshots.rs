@@ -13,7 +13,9 @@ use std::time::{Duration, Instant};
 
 use chrono::{DateTime, FixedOffset};
 use memory_shepherd::archive::search::Query;
-use memory_shepherd::clock::Clock;
+use memory_shepherd::base::clock::Clock;
+use memory_shepherd::base::diff::count_changes;
+use memory_shepherd::base::digest::Digest;
 use memory_shepherd::config;
 use memory_shepherd::console::key::{self, Key, KeyCode};
 use memory_shepherd::console::key_guard::KEY_GUARD_TIME;
@@ -27,8 +29,6 @@ use memory_shepherd::console::theme::{Role, Theme};
 use memory_shepherd::console::update::update;
 use memory_shepherd::console::{initial_model, load_runs, summarize_findings, text, view};
 use memory_shepherd::demo;
-use memory_shepherd::diff::count_changes;
-use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::{
     BaselineList, Engine, EngineSetup, FileOwner, HostStatus, Plan, RunProgress, ScratchRequest,
     SearchRequest, State, Trigger, UndoTarget,

@@ -6,10 +6,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
 
-use memory_shepherd::diff::MAX_COMPARED_LINES;
-use memory_shepherd::digest::Digest;
+use memory_shepherd::base::diff::MAX_COMPARED_LINES;
+use memory_shepherd::base::digest::Digest;
+use memory_shepherd::base::error::ErrorKind;
 use memory_shepherd::engine::{Operation, SealChangeKind, SealPlan, SealScope};
-use memory_shepherd::error::ErrorKind;
 
 use crate::baseline_saves::write_journal;
 use crate::fixture::Site;

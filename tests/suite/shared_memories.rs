@@ -3,8 +3,8 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt, chown, symlink};
 
+use memory_shepherd::base::error::ErrorKind;
 use memory_shepherd::engine::{Outcome, UndoMode};
-use memory_shepherd::error::ErrorKind;
 
 use super::world::{BASELINE, InterposingTransport, TransportCall, World, apply_plan};
 use crate::skip::skip_unsupported;

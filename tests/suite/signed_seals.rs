@@ -9,13 +9,13 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::unbounded;
+use memory_shepherd::base::clock::Clock;
+use memory_shepherd::base::digest::Digest;
+use memory_shepherd::base::error::{ErrorKind, Result};
 use memory_shepherd::baseline::signatures::SigningKey;
-use memory_shepherd::clock::Clock;
-use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::{
     BaselineState, FleetEvent, FleetWatcher, SealReport, SealScope, State,
 };
-use memory_shepherd::error::{ErrorKind, Result};
 
 use crate::fixture::Site;
 use crate::skip::skip_missing_tool;

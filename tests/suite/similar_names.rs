@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::PathBuf;
 
+use memory_shepherd::base::error::ErrorKind;
 use memory_shepherd::engine::{Outcome, State, UndoMode};
-use memory_shepherd::error::ErrorKind;
 
 use super::world::{BASELINE, World};
 

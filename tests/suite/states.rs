@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use memory_shepherd::clock::SystemClock;
+use memory_shepherd::base::clock::SystemClock;
+use memory_shepherd::base::error::{Error, ErrorKind};
 use memory_shepherd::engine::{
     Engine, FleetEvent, FleetWatcher, GuardAction, GuardPass, Observation, SealScope, State,
     StateChange, StateObserver, UndoMode,
 };
-use memory_shepherd::error::{Error, ErrorKind};
 use memory_shepherd::transport::{FailureCause, TransportError};
 
 use super::world::{BASELINE, InterposingTransport, TransportCall, World, permission_bits};

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use memory_shepherd::clock::SystemClock;
+use memory_shepherd::base::clock::SystemClock;
+use memory_shepherd::base::error::ErrorKind;
 use memory_shepherd::engine::{Outcome, State};
-use memory_shepherd::error::ErrorKind;
 use memory_shepherd::transport::Transport;
 use memory_shepherd::transport::local::LocalTransport;
 

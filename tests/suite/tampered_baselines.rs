@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use memory_shepherd::digest::Digest;
+use memory_shepherd::base::digest::Digest;
 use memory_shepherd::engine::BaselineChange;
 
 use crate::world::{BASELINE, World};

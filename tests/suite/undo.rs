@@ -11,10 +11,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use memory_shepherd::archive::EntryKind;
+use memory_shepherd::base::error::{Error, ErrorKind};
 use memory_shepherd::engine::{
     FileState, Operation, Outcome, State, StepAction, UndoMode, UndoTarget,
 };
-use memory_shepherd::error::{Error, ErrorKind};
 use memory_shepherd::transport::local::LocalTransport;
 use memory_shepherd::transport::{FailureCause, SpecialFile, TransportError};
 use proptest::prelude::*;

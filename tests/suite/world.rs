@@ -12,15 +12,15 @@ use std::time::{Duration, Instant};
 
 use chrono::{DateTime, FixedOffset, NaiveDate, NaiveDateTime};
 use memory_shepherd::archive::WrittenEntry;
-use memory_shepherd::clock::{BootTime, Clock};
+use memory_shepherd::base::clock::{BootTime, Clock};
+use memory_shepherd::base::digest::Digest;
+use memory_shepherd::base::error::{Error, ErrorKind};
+use memory_shepherd::base::moment::Zone;
 use memory_shepherd::config::{self, ConfigEnvironment, SftpExtension};
-use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::{
     AgentResult, Engine, EngineSetup, LedgerRecord, Observation, Operation, Outcome, Plan,
     RunProgress, RunReport, SavedBaseline, Trigger, UndoMode, UndoTarget,
 };
-use memory_shepherd::error::{Error, ErrorKind};
-use memory_shepherd::moment::Zone;
 use memory_shepherd::transport::local::LocalTransport;
 use memory_shepherd::transport::{
     ByteSink, DirectoryProperties, FileMetadata, Inspector, InterruptedRun, MemoryDirectory,

@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use crate::fake_transport::FakeTransport;
 use memory_shepherd::archive::EntryKind;
-use memory_shepherd::clock::Clock;
-use memory_shepherd::digest::Digest;
+use memory_shepherd::base::clock::Clock;
+use memory_shepherd::base::digest::Digest;
+use memory_shepherd::base::error::{Error, ErrorKind};
 use memory_shepherd::engine::{MAX_WINDOW_BYTES, Operation, Outcome, State, UndoMode};
-use memory_shepherd::error::{Error, ErrorKind};
 use memory_shepherd::transport::local::LocalTransport;
 use memory_shepherd::transport::{FailureCause, TransportError};
 

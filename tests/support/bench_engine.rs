@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use memory_shepherd::clock::Clock;
+use memory_shepherd::base::clock::Clock;
 use memory_shepherd::config::{self, ConfigEnvironment};
 use memory_shepherd::engine::{Engine, EngineSetup, Trigger};
 use memory_shepherd::transport::SingleTransport;

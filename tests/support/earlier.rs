@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use chrono::{DateTime, Duration, FixedOffset};
-use memory_shepherd::digest::Digest;
+use memory_shepherd::base::digest::Digest;
 use memory_shepherd::engine::LedgerRecord;
 
 /// Inserts a run without effect, `days` days before `now`, at the start of an archive's

@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use memory_shepherd::clock::Clock;
+use memory_shepherd::base::clock::Clock;
+use memory_shepherd::base::digest::Digest;
+use memory_shepherd::base::error::{Error, ErrorKind};
 use memory_shepherd::config::SftpExtension;
-use memory_shepherd::digest::Digest;
-use memory_shepherd::error::{Error, ErrorKind};
 use memory_shepherd::transport::{
     Attributes, BatchSink, ByteSink, DirectoryProperties, DisplacedObject, FailureCause,
     FileMetadata, Inspector, InstalledMemory, InterruptedRun, MemoryDirectory, MemoryObject,

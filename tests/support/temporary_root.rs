@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use memory_shepherd::temporary::TemporaryRoot;
-use memory_shepherd::trust::TrustedUser;
+use memory_shepherd::base::temporary::TemporaryRoot;
+use memory_shepherd::base::trust::TrustedUser;
 
 /// A user that owns nothing.
 #[allow(dead_code)]

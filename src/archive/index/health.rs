@@ -11,8 +11,8 @@ use super::{
     expected_objects, has_regular_companions, is_busy, schema_objects,
 };
 use crate::archive::Archive;
-use crate::durable;
-use crate::error::describe_io_error;
+use crate::base::durable;
+use crate::base::error::describe_io_error;
 
 /// The file of the index, and what a search will do with it.
 #[derive(Clone, Debug, PartialEq, Eq)]

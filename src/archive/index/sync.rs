@@ -21,8 +21,8 @@ use rustix::io::Errno;
 use super::{ArchiveIndex, MAX_ID_DELAY, MINUTE_SHIFT, WordCollector, index_error, minute_of};
 use crate::archive::entry::EntryName;
 use crate::archive::{Archive, EntryKind, OpenDirectory};
-use crate::durable;
-use crate::error::{Error, ErrorKind, PathContext, Result};
+use crate::base::durable;
+use crate::base::error::{Error, ErrorKind, PathContext, Result};
 
 /// Maximum number of bytes of text in one transaction, apart from its last entry.
 const MAX_BATCH_BYTES: u64 = 128 << 20;
@@ -94,7 +94,7 @@ impl ArchiveIndex {
     /// The archive cannot be read, or the index cannot be written. [`ErrorKind::Busy`] if another
     /// process is updating it.
     ///
-    /// [`ErrorKind::Busy`]: crate::error::ErrorKind::Busy
+    /// [`ErrorKind::Busy`]: crate::base::error::ErrorKind::Busy
     pub fn update<'d>(
         &mut self,
         archive: &Archive,

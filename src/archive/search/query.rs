@@ -26,7 +26,7 @@ use regex::bytes::{Regex, RegexBuilder};
 use super::similar::{SimilarWord, Vocabulary};
 use super::words::{for_each_word, is_unspaced};
 use crate::archive::EntryKind;
-use crate::moment::{MOMENT_HINT, parse_moment};
+use crate::base::moment::{MOMENT_HINT, parse_moment};
 pub use relaxed::{QueryChange, RelaxedQuery, describe_query, relax_query};
 
 /// Maximum number of similar words of one word.

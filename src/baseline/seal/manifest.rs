@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use crate::digest::{Digest, format_checksum_line};
+use crate::base::digest::{Digest, format_checksum_line};
 
 /// A parsed manifest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

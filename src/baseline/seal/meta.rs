@@ -4,7 +4,7 @@
 use chrono::{DateTime, FixedOffset};
 use serde::{Deserialize, Serialize};
 
-use crate::moment::Zone;
+use crate::base::moment::Zone;
 
 /// Serial, time and expiry of a signed seal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

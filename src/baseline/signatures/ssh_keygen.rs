@@ -16,9 +16,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::MemfdFlags;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use crate::clock::Clock;
-use crate::error::{Error, ErrorKind, Result};
-use crate::sys;
+use crate::base::clock::Clock;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::sys;
 
 /// Name of the program, looked up in `PATH`.
 const PROGRAM_NAME: &str = "ssh-keygen";

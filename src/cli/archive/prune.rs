@@ -6,17 +6,17 @@ use clap::Args;
 use serde::Serialize;
 use unicode_width::UnicodeWidthStr;
 
+use crate::base::digest::Digest;
+use crate::base::error::Error;
+use crate::base::invocation::as_operand;
+use crate::base::quantity::format_size;
 use crate::cli::log::LedgerHead;
 use crate::cli::output::{
     Document, ErrorItem, OutputRole, Printer, dim, format_count, heading, heading_cells,
     number_cell, plain, warn,
 };
 use crate::cli::{CommandContext, CommandResult};
-use crate::digest::Digest;
 use crate::engine::{AgentRetention, PruneReport, RetentionOverview};
-use crate::error::Error;
-use crate::invocation::as_operand;
-use crate::quantity::format_size;
 
 /// Width in columns that lists of reasons are wrapped to.
 const TEXT_WIDTH: usize = 80;

@@ -10,6 +10,8 @@ use serde::Serialize;
 use crate::archive::index::CandidateOrder;
 use crate::archive::search::{MAX_PLACES, Query, QueryError, Source};
 use crate::archive::{EntryKind, format_stamp};
+use crate::base::error::{Error, ErrorKind};
+use crate::base::invocation::as_operand;
 use crate::cli::arguments::values::parse_number;
 use crate::cli::output::{Document, Output, Printer, dim, format_count, notice};
 use crate::cli::{CommandContext, CommandError, CommandResult};
@@ -17,8 +19,6 @@ use crate::engine::{
     Engine, FoundEntry, FoundLine, FoundMemory, IndexProgress, SearchRelaxation, SearchRequest,
     SearchResult,
 };
-use crate::error::{Error, ErrorKind};
-use crate::invocation::as_operand;
 
 /// Number of entries that a search prints by default.
 const DEFAULT_LIMIT: usize = 100;

@@ -4,9 +4,9 @@ use std::ffi::OsString;
 
 use clap::CommandFactory;
 
+use crate::base::error::{Error, ErrorKind};
 use crate::cli::Cli;
 use crate::cli::output::{Output, OutputSettings};
-use crate::error::{Error, ErrorKind};
 
 /// Maximum distance between a mistyped word and the one that was meant.
 const MAX_TYPOS: usize = 2;
@@ -123,7 +123,7 @@ pub(in crate::cli) fn missing_verb_error(
             let verbs = verbs.join(", ");
             let message = format!("`{command}` requires a subcommand: {verbs}");
             Some(
-                Error::new(crate::error::ErrorKind::User, message)
+                Error::new(crate::base::error::ErrorKind::User, message)
                     .with_hint(format!("see `{command} --help`")),
             )
         }

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use crate::digest::Digest;
+use crate::base::digest::Digest;
 
 /// The end of every help text; scripts and timers rely on these numbers.
 pub(in crate::cli) const EXIT_CODES: &str = "\

@@ -8,16 +8,16 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use crate::base::digest::Digest;
+use crate::base::error::{Error, ErrorKind, Result, describe_io_error};
+use crate::base::invocation::quote_operand;
 use crate::cli::baseline::resolve_name;
 use crate::cli::diff::{Difference, compare_texts, write_visible_diff};
 use crate::cli::output::{Document, Printer};
 use crate::cli::{CommandContext, CommandResult, signals};
 use crate::console::external_copy::ExternalCopy;
 use crate::console::external_tools::describe_exit;
-use crate::digest::Digest;
 use crate::engine::{Engine, OpenedBaseline, SavedBaseline};
-use crate::error::{Error, ErrorKind, Result, describe_io_error};
-use crate::invocation::quote_operand;
 use crate::lint::{Finding, Severity};
 
 /// Arguments of `baseline edit`.

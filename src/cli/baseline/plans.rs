@@ -6,6 +6,10 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
+use crate::base::diff::Diff;
+use crate::base::digest::Digest;
+use crate::base::error::{Error, ErrorKind};
+use crate::base::invocation::quote_operand;
 use crate::baseline::seal::seal_saved_command;
 use crate::cli::baseline::{describe_users, resolve_name};
 use crate::cli::diff::{
@@ -13,11 +17,7 @@ use crate::cli::diff::{
 };
 use crate::cli::output::{Document, Printer, dim, format_count, heading, plain};
 use crate::cli::{CommandContext, CommandResult};
-use crate::diff::Diff;
-use crate::digest::Digest;
 use crate::engine::{BaselineAction, BaselinePlan, Engine, PlannedBaseline, TextReplacement};
-use crate::error::{Error, ErrorKind};
-use crate::invocation::quote_operand;
 
 /// Arguments of `baseline diff`.
 #[derive(Debug, clap::Args)]

@@ -4,14 +4,14 @@ use std::io;
 
 use serde::Serialize;
 
+use crate::base::diff::drift::{ChangeKind, DriftCounts, LineChange, SectionDrift};
+use crate::base::digest::Digest;
+use crate::base::error::ErrorKind;
+use crate::base::untrusted::RevealOptions;
 use crate::cli::output::{Document, OutputRole, Printer, heading_cells, number_cell, text_cell};
 use crate::cli::{CommandContext, CommandResult};
 use crate::config::Agent;
-use crate::diff::drift::{ChangeKind, DriftCounts, LineChange, SectionDrift};
-use crate::digest::Digest;
 use crate::engine::{DriftPoint, Engine};
-use crate::error::ErrorKind;
-use crate::untrusted::RevealOptions;
 
 /// Number of earlier runs in the drift history.
 const MAX_HISTORY_RUNS: usize = 100;

@@ -2,8 +2,8 @@
 //! holds them for long.
 
 use super::{DoctorReport, FleetSubject};
-use crate::alerts::{AlertChannel, HeldAlerts, UntrustedCommand, find_command_problem};
 use crate::engine::HolderLockKind;
+use crate::unattended::alerts::{AlertChannel, HeldAlerts, UntrustedCommand, find_command_problem};
 
 /// Reports what keeps alerts from being sent.
 pub(super) fn check_alerts(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {

@@ -9,10 +9,10 @@ use rustix::fs::Access;
 use rustix::io::Errno;
 
 use super::{DoctorReport, FleetSubject};
+use crate::base::error::{self, Error};
 use crate::cli::output::format_count;
 use crate::config;
 use crate::engine;
-use crate::error::{self, Error};
 
 /// Formats owner and mode: "uid 1000, mode 0755".
 fn describe_owner(meta: &fs::Metadata) -> String {

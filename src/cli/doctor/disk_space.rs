@@ -3,8 +3,8 @@
 use chrono::Duration;
 
 use super::{DoctorReport, FleetSubject};
+use crate::base::quantity::{describe_size, format_count};
 use crate::engine::ArchiveGrowth;
-use crate::quantity::{describe_size, format_count};
 
 /// Number of days that free space has to last, at the rate of the last month.
 const MIN_DAYS_LEFT: u64 = 60;

@@ -8,10 +8,10 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use super::{DoctorReport, FleetSubject};
+use crate::base::error::{self, Error, ErrorKind};
 use crate::cli::output::format_count;
 use crate::config::Agent;
 use crate::engine::{Engine, HostStatus, Reachability};
-use crate::error::{self, Error, ErrorKind};
 
 /// Connects to all hosts in parallel, reports the results, and disconnects. Checks the mode of
 /// identity files only where this user owns them.

@@ -6,9 +6,9 @@ use serde::Serialize;
 
 use super::DoctorSubject;
 use super::table::{Check, CheckRow};
+use crate::base::error::{Error, ErrorKind};
 use crate::cli::output::{Document, Printer, bad, format_count, good, notice, plain, warn};
 use crate::config::{self, Diagnostic};
-use crate::error::{Error, ErrorKind};
 
 /// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::{DoctorReport, FleetSubject};
+use crate::base::quantity::format_count;
 use crate::engine::{LockHolder, describe_lock};
-use crate::quantity::format_count;
 
 /// Time from which on a run is suspected to hang, in seconds.
 const LONG_RUN_SECONDS: u64 = 3600;

@@ -8,7 +8,9 @@ use super::units::{FoundOriginal, install_command};
 use super::{DoctorReport, FleetSubject};
 use crate::cli::output::format_count;
 use crate::engine::Engine;
-use crate::schedule::{ScheduleControls, find_missed_resets, has_recent_timed_run, timer_subject};
+use crate::unattended::schedule::{
+    ScheduleControls, find_missed_resets, has_recent_timed_run, timer_subject,
+};
 
 /// Maximum number of services of the original tool that are reported.
 const MAX_REPORTED_ORIGINALS: usize = 20;

@@ -2,7 +2,7 @@
 
 use super::{DoctorReport, FleetSubject};
 use crate::archive::index::{IndexFault, IndexHealth};
-use crate::quantity::describe_size;
+use crate::base::quantity::describe_size;
 
 pub(super) fn check_search_index(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
     let health = IndexHealth::examine(fleet.engine.archive());

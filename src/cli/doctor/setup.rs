@@ -5,12 +5,12 @@ use std::path::Path;
 use clap::CommandFactory;
 
 use super::{DoctorReport, DoctorSubject, FleetSubject};
+use crate::base::error::{Error, ErrorKind};
 use crate::cli::arguments::Cli;
 use crate::cli::output::format_count;
 use crate::config::{self, ConfigErrors, Diagnostic};
 use crate::console::command::COMMAND_TABLE;
 use crate::console::preferences;
-use crate::error::{Error, ErrorKind};
 
 pub(super) fn report_program(report: &mut DoctorReport, subject: &DoctorSubject<'_>) {
     let kernel = rustix::system::uname();

@@ -8,19 +8,19 @@ use std::path::Path;
 use chrono::{DateTime, FixedOffset, Local};
 
 use super::{DoctorReport, FleetSubject};
+use crate::base::clock::{Clock, SystemClock};
+use crate::base::error::Result;
+use crate::base::trust::{TrustedUser, find_untrusted_lookup};
 use crate::cli::CommandContext;
 use crate::cli::output::format_count;
 use crate::cli::schedule::{ScheduleTarget, TargetArgs, schedule_target, user_sandbox};
-use crate::clock::{Clock, SystemClock};
 use crate::config::Config;
 use crate::engine::Engine;
-use crate::error::Result;
-use crate::schedule::{
+use crate::unattended::schedule::{
     Consent, FileAction, InstallPlan, InstalledTimer, PlannedFile, ScriptService, ServiceManager,
     TimerStatus, UnitScope, UnitSearchPath, UnitSetup, find_installed_timers, find_script_services,
     find_unit_program, plan_install, plan_uninstall, read_timer_statuses, render_units,
 };
-use crate::trust::{TrustedUser, find_untrusted_lookup};
 
 /// An enabled timer that has not fired within this many of the longest interval never fires.
 const MAX_UNFIRED_INTERVALS: i64 = 2;

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::digest::{Digest, to_hex};
+use crate::base::digest::{Digest, to_hex};
 
 /// The content of a file, for JSON and as exact bytes.
 #[derive(Serialize)]

@@ -12,9 +12,9 @@ use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
 
 use super::reveal_to_string;
+use crate::base::quantity;
+use crate::base::untrusted::{self, RevealOptions};
 use crate::config::{Diagnostic, DiagnosticLevel};
-use crate::quantity;
-use crate::untrusted::{self, RevealOptions};
 
 /// Role of a piece of text; decides its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::quantity::list_names;
 use crate::cli::CommandContext;
 use crate::cli::runs::arguments::UndoArgs;
 use crate::cli::signals::RunSignals;
 use crate::engine::{Engine, InterruptedTurn, RunProgress, UserRun};
-use crate::error::{Error, ErrorKind, Result};
-use crate::quantity::list_names;
 
 /// Recovers the interrupted runs of agents, and returns the turns that had replaced a memory. A
 /// command that changes nothing warns of them.

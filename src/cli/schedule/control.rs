@@ -6,14 +6,14 @@ use chrono::{DateTime, FixedOffset, Local};
 use clap::Args;
 use serde::Serialize;
 
+use crate::base::clock::{Clock, SystemClock};
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::cli::arguments::values::EXIT_CODES;
 use crate::cli::output::{Document, Printer, dim, plain};
 use crate::cli::schedule::hold::schedule_holds;
 use crate::cli::{CommandContext, CommandResult};
-use crate::clock::{Clock, SystemClock};
 use crate::engine::Engine;
-use crate::error::{Error, ErrorKind, Result};
-use crate::schedule::{
+use crate::unattended::schedule::{
     ManagerAccess, ScheduleAction, ScheduleChange, ScheduleControls, ScheduleOverview,
     ScheduledGroup, change_schedule, find_timer_agent, read_overview, timer_subject,
 };

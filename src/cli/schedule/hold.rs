@@ -15,7 +15,9 @@ use crate::cli::signals::RunSignals;
 use crate::cli::{CommandContext, CommandResult};
 use crate::config::{Config, ProtectLevel};
 use crate::engine::Engine;
-use crate::schedule::{ScheduleControls, ScheduleHold, SchedulePause, ScheduleSkip, timer_subject};
+use crate::unattended::schedule::{
+    ScheduleControls, ScheduleHold, SchedulePause, ScheduleSkip, timer_subject,
+};
 
 /// Begins the line of a pause or a skip.
 const HOLD_LABEL: &str = "held back: ";

@@ -12,18 +12,18 @@ use std::time::{Duration, Instant};
 use chrono::{DateTime, Local};
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
+use crate::base::clock::{Clock, SystemClock};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::sys;
 use crate::cli::schedule::hold::schedule_holds;
 use crate::cli::schedule::print_root_trust_notes;
 use crate::cli::signals::StopSignals;
 use crate::cli::{CommandContext, CommandResult, resolve_archive_group};
-use crate::clock::{Clock, SystemClock};
 use crate::engine::{Engine, HolderLock, HolderLockKind, describe_holder};
-use crate::error::{Error, ErrorKind, Result};
-use crate::schedule::{
+use crate::unattended::schedule::{
     ScheduleControls, ScheduledGroup, Scheduler, StartQueue, agent_arguments, describe_made_due,
     reset_arguments,
 };
-use crate::sys;
 
 /// Time between two looks at signals and at the processes.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);

@@ -7,6 +7,7 @@ use std::path::Path;
 use chrono::{DateTime, FixedOffset, Local};
 use serde::Serialize;
 
+use crate::base::clock::{Clock, SystemClock};
 use crate::cli::baseline::format_time;
 use crate::cli::output::{
     Document, OutputRole, Printer, TableCell, bad, dim, format_count, good, heading_cells, plain,
@@ -15,10 +16,9 @@ use crate::cli::output::{
 use crate::cli::schedule::hold::{HoldItem, read_controls, write_holds};
 use crate::cli::schedule::{TargetArgs, schedule_config_path, schedule_target};
 use crate::cli::{CommandContext, CommandResult, resolve_archive_group};
-use crate::clock::{Clock, SystemClock};
 use crate::config;
 use crate::engine::{Engine, HolderLockKind, TimedReset, describe_holder};
-use crate::schedule::{
+use crate::unattended::schedule::{
     InstalledTimer, RunOutcomes, ScheduleControls, SchedulePause, ScheduleSkip, ScheduledGroup,
     ServiceManager, TimerResult, TimerSchedule, TimerStatus, UnitScope, find_missed_resets,
     read_manager, timer_argument,

@@ -10,14 +10,14 @@ use chrono::{DateTime, FixedOffset};
 use crossbeam_channel::{RecvTimeoutError, bounded};
 use serde::Serialize;
 
+use crate::base::clock::{Clock, SystemClock};
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::cli::observation::observe_worst_first;
 use crate::cli::output::{Document, Printer, dim, heading, plain};
 use crate::cli::signals::StopSignals;
 use crate::cli::status::{describe_why, print_status, state_role};
 use crate::cli::{CommandContext, CommandResult};
-use crate::clock::{Clock, SystemClock};
 use crate::engine::{FleetEvent, FleetWatcher, Observation, State};
-use crate::error::{Error, ErrorKind, Result};
 use crate::lint::ScanSummary;
 
 /// How often it looks whether it is stopped.

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use super::facts;
 use super::job_queue::{JobClass, JobKey, JobQueue};
+use crate::base::diff;
+use crate::base::error;
 use crate::console::markdown::{self, MarkdownHighlighter};
 use crate::console::message::{AgentTexts, Msg};
 use crate::console::text::{self, PreparedText};
-use crate::diff;
 use crate::engine::{AgentDetail, Engine};
-use crate::error;
 
 /// Time limit of a diff for the screen; after it the diff is coarser.
 pub(super) const DIFF_TIMEOUT: Duration = Duration::from_millis(500);

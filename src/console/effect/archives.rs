@@ -13,6 +13,8 @@ use super::EffectRunner;
 use super::agent_texts::DIFF_TIMEOUT;
 use super::job_queue::{JobClass, JobKey};
 use crate::archive::search::Query;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::quantity::format_count;
 use crate::console::handoff::PagerText;
 use crate::console::message::Msg;
 use crate::console::screens::archives::state::timeline::{MAX_TIMELINE_ROWS, TimelineRequest};
@@ -22,8 +24,6 @@ use crate::console::screens::archives::state::{
 use crate::console::screens::log::state::MessageLevel;
 use crate::console::text::{self, ComparedTexts, LineKind, PreparedText};
 use crate::engine::{Engine, IndexProgress, RetentionOverview, SearchRequest, TextSource};
-use crate::error::{Error, ErrorKind, Result};
-use crate::quantity::format_count;
 
 /// Bytes of a text that are shown; the pager has all of it.
 const MAX_SHOWN_BYTES: u64 = 1 << 20;

@@ -12,6 +12,10 @@ use crossbeam_channel::{Sender, bounded};
 use super::agent_texts::DIFF_TIMEOUT;
 use super::job_queue::{JobClass, JobKey};
 use super::{EffectRunner, MAX_HISTORY_RECORDS};
+use crate::base::diff;
+use crate::base::digest::Digest;
+use crate::base::error::{Error, ErrorKind, PathContext, Result};
+use crate::base::quantity::format_count;
 use crate::baseline::signatures::SigningKey;
 use crate::config::ConfigEnvironment;
 use crate::console::message::{ComparisonTexts, Msg};
@@ -22,15 +26,11 @@ use crate::console::screens::baseline_plan::state::{
 use crate::console::screens::baselines::state::{ComparedVersion, ComparisonRequest};
 use crate::console::screens::reset::state::RuleChangeRequest;
 use crate::console::text::{self, ComparedTexts, PreparedText};
-use crate::diff;
-use crate::digest::Digest;
 use crate::engine::{
     BaselineAction, BaselineFile, BaselinePlan, Engine, PlannedBaseline, SealChange,
     SealChangeKind, SealMatch, SealPlan, SealScope,
 };
-use crate::error::{Error, ErrorKind, PathContext, Result};
 use crate::lint::Finding;
-use crate::quantity::format_count;
 
 /// Interval between two reports of the progress of a verification.
 const VERIFY_REPORT_INTERVAL: Duration = Duration::from_millis(250);

@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::clock::Clock;
+use crate::base::clock::Clock;
+use crate::base::digest::Digest;
+use crate::base::durable;
 use crate::config::{self, Config, ConfigEnvironment, ConfigErrors};
 use crate::console::message::Msg;
-use crate::digest::Digest;
-use crate::durable;
 use crate::engine::Engine;
 
 /// Time that a file must stay unchanged before it is read.

@@ -4,11 +4,11 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::base::error::Result;
+use crate::base::temporary::{PrivateFile, TemporaryRoot};
 use crate::console::message::{DraftChange, Msg};
 use crate::console::screens::log::state::MessageLevel;
 use crate::engine::{DraftFile, DraftId, Engine};
-use crate::error::Result;
-use crate::temporary::{PrivateFile, TemporaryRoot};
 
 /// Numbers the changes of drafts in their order.
 #[derive(Default)]

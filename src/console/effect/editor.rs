@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use super::agent_texts::DIFF_TIMEOUT;
-use crate::clock::Clock;
+use crate::base::clock::Clock;
+use crate::base::diff;
+use crate::base::digest::Digest;
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::console::message::{FileComparison, ReplacedBaseline, SavedText, TextSave};
 use crate::console::text;
-use crate::diff;
-use crate::digest::Digest;
 use crate::engine::{BaselineFile, Engine, FindingCounts, OpenedBaseline, SealMatch, TextOrigin};
-use crate::error::{Error, ErrorKind, Result};
 
 /// Maximum product of the number of lines and of changes in a merge, which grows with it: about a
 /// second. A merge has no deadline of its own.
@@ -152,7 +152,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::clock::SystemClock;
+    use crate::base::clock::SystemClock;
 
     fn merged(texts: [&str; 3]) -> (String, bool) {
         let texts = texts.map(|it| Arc::new(it.as_bytes().to_vec()));

@@ -2,16 +2,16 @@
 
 use chrono::{DateTime, FixedOffset};
 
+use crate::base::digest::Digest;
+use crate::base::moment::Zone;
+use crate::base::quantity::format_count;
 use crate::boundary::{BoundaryRule, describe_line_ends};
 use crate::config::{Agent, ValueOrigin};
 use crate::console::agent_row::known_scratch_lines;
 use crate::console::text::{TextLine, Tone};
-use crate::digest::Digest;
 use crate::engine::{
     AgentDetail, BaselineChange, Engine, MemoryContent, Observation, Protection, State,
 };
-use crate::moment::Zone;
-use crate::quantity::format_count;
 
 /// Width of the bar that shows how full a memory is, in cells.
 const USAGE_BAR_CELLS: u64 = 20;
@@ -334,7 +334,7 @@ pub(super) fn memory_findings(detail: &AgentDetail) -> Vec<(String, Tone)> {
         };
         found.push((format!("{findings}{rules}"), Tone::Warn));
     }
-    if crate::untrusted::has_mixed_scripts(&detail.memory_prefix) {
+    if crate::base::untrusted::has_mixed_scripts(&detail.memory_prefix) {
         found.push(("words of mixed scripts".to_string(), Tone::Warn));
     }
     if content.size > detail.observation.max_size {

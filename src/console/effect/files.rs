@@ -4,14 +4,14 @@ use std::path::Path;
 
 use rustix::fs::Mode;
 
+use crate::base::durable::OperatorDirectory;
+use crate::base::error::Result;
+use crate::base::quantity::format_count;
+use crate::base::temporary::{PrivateFile, TemporaryRoot};
 use crate::console::external_copy::ExternalCopy;
 use crate::console::handoff::PagerText;
 use crate::console::theme::{Theme, Themes};
-use crate::durable::OperatorDirectory;
 use crate::engine::OpenedBaseline;
-use crate::error::Result;
-use crate::quantity::format_count;
-use crate::temporary::{PrivateFile, TemporaryRoot};
 
 /// Result that the event loop handles itself.
 pub enum Loaded {

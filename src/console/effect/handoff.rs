@@ -5,10 +5,10 @@ use std::fs;
 use std::io::ErrorKind::NotFound;
 
 use crate::archive::WrittenEntry;
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::console::external_tools;
 use crate::console::handoff::{ClipboardText, CopyOutcome, PagerText};
 use crate::engine::{Engine, OpenedBaseline};
-use crate::error::{Error, ErrorKind, Result};
 
 /// Maximum size of an entry in the pager.
 const MAX_PAGED_BYTES: usize = 8 << 20;

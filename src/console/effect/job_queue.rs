@@ -10,10 +10,10 @@ use std::thread;
 
 use crossbeam_channel::Sender;
 
+use crate::base::error::{Error, Result};
 use crate::config::SshHost;
 use crate::console::message::Msg;
 use crate::console::screens::log::state::MessageLevel;
-use crate::error::{Error, Result};
 
 /// Class of jobs that share threads.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

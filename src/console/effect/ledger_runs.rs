@@ -5,9 +5,9 @@ use std::collections::{HashMap, HashSet};
 
 use chrono::{DateTime, FixedOffset, TimeDelta};
 
+use crate::base::error::{Error, Result};
 use crate::console::screens::log::state::{MAX_RUNS, RunSummary};
 use crate::engine::{Engine, Operation, Outcome, RunEvent};
-use crate::error::{Error, Result};
 
 /// Maximum number of records in all runs of the log.
 const MAX_LOG_RECORDS: usize = 50_000;
@@ -112,7 +112,7 @@ fn group_into_runs(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::{Clock, SystemClock};
+    use crate::base::clock::{Clock, SystemClock};
 
     /// Returns a record as the ledger has it.
     fn run_record(run: &str, act: &str, agent: &str, outcome: &str, undoes: &str) -> RunEvent {

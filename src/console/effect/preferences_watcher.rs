@@ -8,7 +8,7 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 
 use super::config_reload::wait_for_settled_digest;
-use crate::clock::Clock;
+use crate::base::clock::Clock;
 use crate::console::message::Msg;
 use crate::console::preferences::{self, LoadedPreferences};
 use crate::engine::start_directory_watcher;

@@ -8,7 +8,7 @@ use chrono::Local;
 use super::EffectRunner;
 use super::job_queue::{JobClass, JobKey};
 use crate::console::message::Msg;
-use crate::schedule::{ManagerAccess, ScheduleChange, change_schedule, read_overview};
+use crate::unattended::schedule::{ManagerAccess, ScheduleChange, change_schedule, read_overview};
 
 /// What the jobs need to know of the machine.
 #[derive(Clone, Debug)]

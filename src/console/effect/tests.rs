@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use super::*;
 use crate::archive::index::CandidateOrder;
-use crate::clock::{Clock, SystemClock};
+use crate::base::clock::{Clock, SystemClock};
+use crate::base::error::ErrorKind;
 use crate::config::{self, Config, ConfigErrors, SshHost};
 use crate::console::agent_row::known_scratch_lines;
 use crate::console::initial_model;
@@ -26,13 +27,12 @@ use crate::engine::{
     BaselineAction, BaselineFile, BaselinePlan, EngineSetup, PlannedBaseline, Protection,
     SealMatch, SealScope, State, TextReplacement, Trigger,
 };
-use crate::error::ErrorKind;
 use crate::fake_transport::FakeTransport;
-use crate::schedule::{ManagerAccess, UnitScope};
 use crate::temporary_root::temporary_root;
 use crate::transport::{
     MemoryDirectory, MemoryObject, SpecialFile, Transport, TransportError, Transports,
 };
+use crate::unattended::schedule::{ManagerAccess, UnitScope};
 
 const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 

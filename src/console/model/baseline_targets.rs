@@ -107,7 +107,7 @@ impl Model {
                 continue;
             }
             let owner = summary.owner.map(|owner| owner.describe());
-            let digest = |digest: Option<crate::digest::Digest>| {
+            let digest = |digest: Option<crate::base::digest::Digest>| {
                 digest.map_or("none".to_string(), |it| it.to_string())
             };
             text.push_str(&format!(

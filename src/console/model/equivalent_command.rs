@@ -1,6 +1,7 @@
 //! Equivalent command lines: what an operator runs in a script to do the same as the console.
 
 use super::{Model, OfferedPlan};
+use crate::base::invocation::quote_operand;
 use crate::console::agent_row::AgentRow;
 use crate::console::command::Command;
 use crate::console::screens::agent::state::AgentTab;
@@ -12,7 +13,6 @@ use crate::console::screens::reset::state::{PlanRequest, PlanView, ResetStage, R
 use crate::engine::{
     Operation, Outcome, Plan, Protection, ScratchRequest, ScratchSelection, UndoMode, UndoTarget,
 };
-use crate::invocation::quote_operand;
 
 /// Returns the command line equivalent to a plan, bound to the plan's hash; `None` if the plan has
 /// an unlocked protected agent, which the command line refuses.

@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 
 use super::{Model, PlanKind, equivalent_command};
 use crate::archive::WrittenEntry;
+use crate::base::invocation::as_operand;
+use crate::base::quantity::format_count;
 use crate::console::agent_row::AgentRow;
 use crate::console::command::Command;
 use crate::console::handoff::{ClipboardText, PagerText};
@@ -17,8 +19,6 @@ use crate::console::screens::log::state::{LogRow, RunSummary};
 use crate::console::screens::reset::state::{PlanRequest, REDO_VERB, ResetStage, ResultView};
 use crate::console::text::{LineKind, TextLine};
 use crate::engine::{Operation, Outcome, ScratchRequest, ScratchSelection, UndoMode, UndoTarget};
-use crate::invocation::as_operand;
-use crate::quantity::format_count;
 use crate::transport::sftp::askpass::Question;
 
 /// Cells of the label of a fact.

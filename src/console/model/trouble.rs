@@ -8,6 +8,8 @@ use chrono::{DateTime, FixedOffset};
 use unicode_width::UnicodeWidthStr;
 
 use super::{AgentView, Model};
+use crate::base::quantity::format_count;
+use crate::base::untrusted;
 use crate::console::age::format_time;
 use crate::console::canvas::{shorten_untrusted, truncate};
 use crate::console::command::{Command, KeyContext};
@@ -15,8 +17,6 @@ use crate::console::screen::Screen;
 use crate::console::screens::log::state::OwnRun;
 use crate::console::screens::reset::state::ResetStage;
 use crate::engine::{Observation, State};
-use crate::quantity::format_count;
-use crate::untrusted;
 
 /// How long the bell stays silent for an agent that it rang for.
 const BELL_PAUSE: Duration = Duration::from_secs(10 * 60);

@@ -5,6 +5,8 @@ use chrono::{DateTime, FixedOffset};
 use unicode_width::UnicodeWidthStr;
 
 use super::Model;
+use crate::base::quantity::format_count;
+use crate::base::untrusted;
 use crate::console::age::format_age;
 use crate::console::canvas::shorten_untrusted;
 use crate::console::command::Command;
@@ -14,8 +16,6 @@ use crate::console::screens::baselines::state::BaselinesPage;
 use crate::console::screens::log::state::{LogRow, OwnBaselineChange, OwnRun, RunSummary};
 use crate::console::screens::reset::state::{PlanRequest, REDO_VERB, ResetStage};
 use crate::engine::{LastRun, Operation, Outcome, UndoTarget};
-use crate::quantity::format_count;
-use crate::untrusted;
 
 /// The version from before the last change, in the engine's words.
 pub const PREVIOUS_VERSION: &str = "previous";

@@ -4,8 +4,8 @@
 use std::time::Instant;
 
 use super::{LineKind, TextLine};
+use crate::base::diff::{self, Diff, LineOp};
 use crate::boundary::{Boundary, describe_line_ends};
-use crate::diff::{self, Diff, LineOp};
 use crate::engine::{AgentDetail, BaselineChange, RunDiff, RunDiffSide};
 
 /// Bytes of a text that are shown; the rest is counted.

@@ -4,7 +4,7 @@ use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
 
 use super::{LineKind, PaneItem, PaneStyle, StyledSpan, TextLine, Tone, Tones};
-use crate::untrusted::{self, RevealOptions};
+use crate::base::untrusted::{self, RevealOptions};
 
 /// One row of a pane.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

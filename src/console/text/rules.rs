@@ -3,10 +3,10 @@
 
 use super::prepare::text_line;
 use super::{LineKind, PreparedText, TextLine, Tone};
-use crate::diff::drift::{ChangeKind, DriftCounts, LineChange, SectionDrift};
-use crate::diff::{self};
+use crate::base::diff::drift::{ChangeKind, DriftCounts, LineChange, SectionDrift};
+use crate::base::diff::{self};
+use crate::base::quantity::format_count;
 use crate::engine::RuleComparison;
-use crate::quantity::format_count;
 
 /// Prepares what the operator and the agent changed since the last push, by section.
 pub fn prepare_rules(compared: &RuleComparison) -> PreparedText {

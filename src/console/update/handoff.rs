@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 
+use crate::base::error::Error;
 use crate::console::command::Command;
 use crate::console::handoff::{ClipboardText, CopyOutcome, HandoffRequest, PagerText};
 use crate::console::message::Effect;
@@ -11,7 +12,6 @@ use crate::console::screen::Screen;
 use crate::console::screens::archives::state::NO_ENTRY_REASON;
 use crate::console::screens::editor;
 use crate::engine::OpenedBaseline;
-use crate::error::Error;
 
 /// Copies the text that a command is about.
 pub(super) fn copy_to_clipboard(model: &mut Model, command: Command) -> Vec<Effect> {

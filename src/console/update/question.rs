@@ -2,13 +2,13 @@
 //! unless it repeats the one that the operator has just answered: what is typed then is meant for
 //! it, and the keys of a passphrase are commands elsewhere.
 
+use crate::base::secret::{MAX_SECRET_BYTES, Secret};
 use crate::console::command::Command;
 use crate::console::key::{Key, KeyCode};
 use crate::console::key_guard::KeyGuard;
 use crate::console::message::Effect;
 use crate::console::model::Model;
 use crate::console::overlay::{Overlay, QuestionDialog};
-use crate::secret::{MAX_SECRET_BYTES, Secret};
 use crate::transport::sftp::askpass::{ExpectedAnswer, PromptEvent, Question};
 
 /// Handles an event of the broker of questions.

@@ -4,6 +4,7 @@ use ratatui::layout::Rect;
 use unicode_width::UnicodeWidthStr;
 
 use super::{question, timer_dialog};
+use crate::base::untrusted;
 use crate::console::availability;
 use crate::console::canvas::{Canvas, truncate_untrusted};
 use crate::console::chooser::{self, ChooserChoice, LegendEntry, list_choices};
@@ -15,7 +16,6 @@ use crate::console::model::Model;
 use crate::console::overlay::{Chooser, Overlay};
 use crate::console::theme::{Role, role_of_state};
 use crate::console::widgets::list_pane::ListPane;
-use crate::untrusted;
 
 pub(super) fn draw(model: &Model, overlay: &Overlay, canvas: &mut Canvas<'_>) {
     let (width, height) = model.size;

@@ -3,14 +3,14 @@
 use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
 
+use crate::base::quantity::format_count;
+use crate::base::untrusted::{RevealOptions, Untrusted};
 use crate::console::canvas::{Canvas, fit_end_of_sentence, shorten_untrusted, truncate_untrusted};
 use crate::console::frame::KEYS_IGNORED_NOTICE;
 use crate::console::model::Model;
 use crate::console::overlay::QuestionDialog;
 use crate::console::theme::Role;
-use crate::quantity::format_count;
 use crate::transport::sftp::askpass::{ExpectedAnswer, SecretRecipient, UnknownHostKey};
-use crate::untrusted::{RevealOptions, Untrusted};
 
 /// Lines of ssh's own text that are shown.
 const MAX_SSH_MESSAGE_LINES: usize = 4;

@@ -7,7 +7,7 @@ use crate::console::model::Model;
 use crate::console::screens::log::state::schedule::{TimerDialog, TimerSource};
 use crate::console::screens::log::view::schedule::format_moment;
 use crate::console::theme::Role;
-use crate::schedule::{ScheduleAction, ScheduleChange, UnitScope};
+use crate::unattended::schedule::{ScheduleAction, ScheduleChange, UnitScope};
 
 pub(super) fn draw(model: &Model, dialog: &TimerDialog, canvas: &mut Canvas<'_>) {
     let width = canvas.room(0);

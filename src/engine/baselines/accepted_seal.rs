@@ -10,15 +10,15 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::base::digest::Digest;
+use crate::base::durable;
+use crate::base::error::{Error, ErrorKind, PathContext, Result};
 use crate::baseline::seal::{self, BaselineSeal, SealFiles, SealMeta};
 use crate::baseline::signatures::SealVerifier;
 use crate::baseline::{self, BaselineCache, InspectedBaseline};
 use crate::boundary::Baseline;
 use crate::config::{Agent, SealRequirement};
-use crate::digest::Digest;
-use crate::durable;
 use crate::engine::baselines::Baselines;
-use crate::error::{Error, ErrorKind, PathContext, Result};
 
 /// The last seal that this program wrote or accepted, in its own directory of the archive: the guard
 /// puts it back.

@@ -13,17 +13,17 @@ use rustix::fs::lstat;
 use serde::Serialize;
 
 use super::lint::FindingCounter;
+use crate::base::digest::Digest;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::invocation::quote_operand;
 use crate::baseline;
 use crate::baseline::seal::{BaselineSeal, is_baseline_name};
 use crate::baseline::signatures::SignedSeal;
 use crate::config::SealRequirement;
-use crate::digest::Digest;
 use crate::engine::baselines::BaselineCatalog;
 use crate::engine::baselines::file::read_optional;
 use crate::engine::file_owner::FileOwner;
 use crate::engine::store::record::{FileState, LedgerRecord, Operation};
-use crate::error::{Error, ErrorKind, Result};
-use crate::invocation::quote_operand;
 use crate::lint::{self, Finding, Severity};
 
 /// Begins the note of a record that an operator put back whatever the seal said.

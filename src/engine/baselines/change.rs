@@ -11,14 +11,14 @@ use std::sync::Arc;
 
 use rustix::fs::lstat;
 
+use crate::base::digest::Digest;
+use crate::base::error::{Error, Result};
 use crate::baseline;
 use crate::baseline::MAX_BASELINE_BYTES;
 use crate::config::Agent;
-use crate::digest::Digest;
 use crate::engine::baselines::Baselines;
 use crate::engine::context::memory_window;
 use crate::engine::file_owner::FileOwner;
-use crate::error::{Error, Result};
 
 /// Maximum number of files that are searched for the bytes of a version.
 const MAX_SEARCHED_FILES: usize = 1000;

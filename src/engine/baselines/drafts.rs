@@ -18,14 +18,14 @@ use rustix::process::{geteuid, getpid};
 use serde::{Deserialize, Serialize};
 
 use crate::archive::PROGRAM_DIRECTORY_NAME;
+use crate::base::digest::Digest;
+use crate::base::durable;
+use crate::base::error::{Error, ErrorKind, PathContext, Result};
+use crate::base::sys;
 use crate::baseline::MAX_BASELINE_BYTES;
-use crate::digest::Digest;
-use crate::durable;
 use crate::engine::baselines::BaselineEdits;
 use crate::engine::store::lock::is_still_at;
 use crate::engine::store::record::new_run_id;
-use crate::error::{Error, ErrorKind, PathContext, Result};
-use crate::sys;
 
 /// Directory of the drafts, in the program's own directory of the archive.
 const DRAFT_DIRECTORY_NAME: &str = "drafts";

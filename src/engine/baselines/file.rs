@@ -5,8 +5,8 @@ use std::path::Path;
 use rustix::fs::lstat;
 use rustix::io::Errno;
 
+use crate::base::error::Result;
 use crate::baseline;
-use crate::error::Result;
 
 /// The object at the path of a baseline.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -20,13 +20,15 @@ use rustix::fs::lstat;
 use serde::Serialize;
 
 use super::accepted_seal::KeptSeal;
+use crate::base::digest::Digest;
+use crate::base::durable::ExpectedFile;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::invocation::quote_operand;
 use crate::baseline::seal::{
     BaselineSeal, META_FILE_NAME, SEAL_FILE_NAME, SIGNATURE_FILE_NAME, SealFiles, is_baseline_name,
     seal_hint,
 };
 use crate::config::{Agent, SealRequirement};
-use crate::digest::Digest;
-use crate::durable::ExpectedFile;
 use crate::engine::baselines::Guard;
 use crate::engine::baselines::file::read_optional;
 use crate::engine::baselines::replacement::{ChangeRecord, JOURNAL_FILE_NAME, file_state};
@@ -36,8 +38,6 @@ use crate::engine::store::lock;
 use crate::engine::store::record::{Operation, Outcome, new_run_id};
 use crate::engine::store::state::State;
 use crate::engine::store::state_log::{SeenState, StateNote, StateObserver};
-use crate::error::{Error, ErrorKind, Result};
-use crate::invocation::quote_operand;
 use backoff::Backoff;
 use byte_budget::ByteBudget;
 pub use watch::GuardProgress;

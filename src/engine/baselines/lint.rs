@@ -16,16 +16,16 @@ use std::sync::Arc;
 
 use rustix::fs::Mode;
 
+use crate::base::clock::Clock;
+use crate::base::digest::Digest;
+use crate::base::durable::{self, ExpectedFile, OperatorDirectory, Replacement, ReplacementNames};
+use crate::base::error::{Error, ErrorKind, PathContext, Result};
 use crate::baseline::seal::{BaselineSeal, is_baseline_name};
 use crate::baseline::{self, BaselineRefusal, MAX_BASELINE_BYTES};
 use crate::boundary::SeparatorLines;
-use crate::clock::Clock;
 use crate::config::{Agent, SealRequirement};
-use crate::digest::Digest;
-use crate::durable::{self, ExpectedFile, OperatorDirectory, Replacement, ReplacementNames};
 use crate::engine::baselines::Lint;
 use crate::engine::baselines::change::DirectoryDigests;
-use crate::error::{Error, ErrorKind, PathContext, Result};
 use crate::lint::{
     Finding, FleetFacts, LintInput, LintReport, LintSettings, TextRole, apply_safe_fixes, lint,
 };
@@ -479,7 +479,7 @@ fn check_unchanged(linted: &LintedFile) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::SystemClock;
+    use crate::base::clock::SystemClock;
 
     #[test]
     fn leftover_of_killed_fix_is_removed_by_the_next() {

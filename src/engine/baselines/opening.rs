@@ -5,11 +5,13 @@ use std::path::PathBuf;
 
 use super::seal::SealReport;
 use super::seal_plan::{SealPlan, SealScope};
+use crate::base::digest::Digest;
+use crate::base::durable;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::invocation::quote_operand;
 use crate::baseline::seal::{SealFiles, is_baseline_name};
 use crate::baseline::{InspectedBaseline, WriterWait};
 use crate::config::SealRequirement;
-use crate::digest::Digest;
-use crate::durable;
 use crate::engine::baselines::BaselineEdits;
 use crate::engine::baselines::catalog::SEALED_VERSION_NOTE;
 use crate::engine::baselines::drafts::FoundDrafts;
@@ -18,8 +20,6 @@ use crate::engine::baselines::save::BaselineWriter;
 use crate::engine::probe;
 use crate::engine::store::observation::Protection;
 use crate::engine::store::record::{Operation, Outcome};
-use crate::error::{Error, ErrorKind, Result};
-use crate::invocation::quote_operand;
 
 /// A baseline that an editor opens.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,19 +7,19 @@ use std::sync::{Arc, LazyLock};
 
 use regex::bytes::{Regex, RegexBuilder};
 
+use crate::base::digest::Digest;
+use crate::base::durable::{self, ClearedFlag, ExpectedFile};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::untrusted;
 use crate::baseline::MAX_BASELINE_BYTES;
 use crate::baseline::seal::is_baseline_name;
 use crate::config::SealRequirement;
-use crate::digest::Digest;
-use crate::durable::{self, ClearedFlag, ExpectedFile};
 use crate::engine::baselines::BaselineEdits;
 use crate::engine::baselines::catalog::{BASELINE_EXTENSION, SEALED_VERSION_NOTE};
 use crate::engine::baselines::file::BaselineFile;
 use crate::engine::baselines::save::{BaselineWriter, SaveCause, SavedBaseline, TextOrigin};
 use crate::engine::plan_budget::PlanBudget;
 use crate::engine::store::record::Operation;
-use crate::error::{Error, ErrorKind, Result};
-use crate::untrusted;
 
 /// Maximum size of a compiled pattern in bytes.
 const MAX_PATTERN_BYTES: usize = 1 << 20;

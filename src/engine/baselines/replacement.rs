@@ -13,15 +13,15 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use crate::baseline::{self, MAX_BASELINE_BYTES};
-use crate::digest::Digest;
-use crate::durable::{
+use crate::base::digest::Digest;
+use crate::base::durable::{
     self, DisplacedFile, ExpectedFile, InstalledFile, LostAttributes, Replacement,
     ReplacementNames, ReplacementPaths,
 };
+use crate::base::error::{Error, ErrorKind, PathContext, Result};
+use crate::baseline::{self, MAX_BASELINE_BYTES};
 use crate::engine::baselines::BaselineFiles;
 use crate::engine::store::record::{FileState, Operation, RunEvent, new_run_id};
-use crate::error::{Error, ErrorKind, PathContext, Result};
 
 /// The changes that are under way or were interrupted, in the program's own directory of the archive.
 pub(in crate::engine) const JOURNAL_FILE_NAME: &str = "replacing.json";

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::diff;
-use crate::digest::Digest;
+use crate::base::diff;
+use crate::base::digest::Digest;
 use crate::engine::baselines::Baselines;
 
 /// What the next reset of an agent would change in its rules.

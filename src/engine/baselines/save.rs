@@ -8,17 +8,17 @@ use rustix::io::Errno;
 
 use super::saved_versions::MERGED_TEXT_NOTE;
 use crate::archive::RootPin;
+use crate::base::digest::Digest;
+use crate::base::durable::{self, ExpectedFile, LostAttributes};
+use crate::base::error::{Error, ErrorKind, PathContext, Result};
 use crate::baseline::seal::BaselineSeal;
 use crate::baseline::{self, MAX_BASELINE_BYTES};
-use crate::digest::Digest;
-use crate::durable::{self, ExpectedFile, LostAttributes};
 use crate::engine::baselines::BaselineFiles;
 use crate::engine::baselines::file::{BaselineFile, read_optional};
 use crate::engine::baselines::replacement::{ChangeRecord, NewContent, ReplacedFile, file_state};
 use crate::engine::store::record::{FileState, Operation, Outcome, RunEvent, new_run_id};
 use crate::engine::store::semaphore::Permit;
 use crate::engine::store::{lock, run_log};
-use crate::error::{Error, ErrorKind, PathContext, Result};
 
 /// Whose lines a saved text holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,14 +8,14 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::accepted_seal::AcceptedSeal;
+use crate::base::digest::Digest;
+use crate::base::error::Result;
 use crate::boundary::Baseline;
 use crate::config::Agent;
-use crate::digest::Digest;
 use crate::engine::baselines::Baselines;
 use crate::engine::baselines::catalog::SEALED_VERSION_NOTE;
 use crate::engine::store::ledger::AgentHistory;
 use crate::engine::store::record::{FileState, Operation, Outcome, RunEvent};
-use crate::error::Result;
 use crate::lint;
 
 /// Begins the note of a save with lines that another program wrote.

@@ -7,20 +7,20 @@ use chrono::{Duration, Timelike};
 
 use super::accepted_seal::KeptSeal;
 use super::seal_plan::SealPlan;
+use crate::base::digest::Digest;
+use crate::base::durable::ExpectedFile;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::invocation::quote_operand;
 use crate::baseline::seal::{
     BaselineSeal, META_FILE_NAME, SEAL_FILE_NAME, SIGNATURE_FILE_NAME, SealFiles, SealMeta,
 };
 use crate::baseline::signatures::{SignedSeal, SigningKey};
 use crate::config::SealRequirement;
-use crate::digest::Digest;
-use crate::durable::ExpectedFile;
 use crate::engine::baselines::Seals;
 use crate::engine::baselines::file::read_optional;
 use crate::engine::baselines::replacement::{ChangeRecord, NewContent};
 use crate::engine::baselines::save::BaselineWriter;
 use crate::engine::store::record::{Operation, new_run_id};
-use crate::error::{Error, ErrorKind, Result};
-use crate::invocation::quote_operand;
 
 /// A seal that was written.
 #[derive(Clone, Debug)]

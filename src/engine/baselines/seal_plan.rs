@@ -14,19 +14,19 @@ use serde::Serialize;
 use super::accepted_seal::AcceptedSeal;
 use super::lint::LintDecisions;
 use super::saved_versions::SavedVersions;
+use crate::base::digest::{Digest, Hasher};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::invocation::quote_operand;
+use crate::base::quantity::list_names;
 use crate::baseline::seal::{BaselineSeal, META_FILE_NAME, SealFiles, is_baseline_name};
 use crate::baseline::signatures::SigningKey;
 use crate::config::{Agent, Config};
-use crate::digest::{Digest, Hasher};
 use crate::engine::baselines::Seals;
 use crate::engine::baselines::change::DirectoryDigests;
 use crate::engine::baselines::file::read_optional;
 use crate::engine::file_owner::FileOwner;
 use crate::engine::plan_budget::PlanBudget;
-use crate::error::{Error, ErrorKind, Result};
-use crate::invocation::quote_operand;
 use crate::lint::{Finding, Severity};
-use crate::quantity::list_names;
 
 /// Which changes a seal accepts.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use chrono::{DateTime, FixedOffset};
 
+use crate::base::error::Result;
 use crate::engine::records::RunHistory;
-use crate::error::Result;
 
 /// Number of days that the growth is taken from.
 pub const GROWTH_DAYS: i64 = 30;

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use chrono::{DateTime, FixedOffset};
 
+use crate::base::error::Result;
 use crate::engine::records::RunHistory;
 use crate::engine::store::record::{LastRun, Outcome};
 use crate::engine::trigger::Trigger;
-use crate::error::Result;
 
 /// Numbers of runs by their result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

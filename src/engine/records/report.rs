@@ -8,11 +8,11 @@ mod rows;
 use chrono::{DateTime, FixedOffset};
 use serde::Serialize;
 
+use crate::base::error::Result;
 use crate::engine::records::Reports;
 use crate::engine::store::record::{Operation, Outcome};
 use crate::engine::store::state::State;
 use crate::engine::store::state_log::StateObserver;
-use crate::error::Result;
 use crate::lint::ScanSummary;
 use collector::ReportCollector;
 pub use rows::{ReportLevel, ReportRow};

@@ -5,15 +5,15 @@ use std::io::Read;
 
 use chrono::{DateTime, FixedOffset, TimeDelta};
 
+use crate::base::digest::Digest;
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::config::Agent;
-use crate::digest::Digest;
 use crate::engine::context::MAX_WINDOW_BYTES;
 use crate::engine::records::RunHistory;
 use crate::engine::runs::push::{self, DividedMemory, KeptBytes};
 use crate::engine::runs::undo::{self, InstallSource, Replacement, UndoRecords};
 use crate::engine::store::ledger::RecordSummary;
 use crate::engine::store::record::{FileState, LedgerPosition, LedgerRecord, Operation, RunEvent};
-use crate::error::{Error, ErrorKind, Result};
 use crate::transport::SpecialFile;
 
 /// A record of an agent, and whether it was undone since.

@@ -7,13 +7,13 @@ use std::time::Duration;
 use chrono::{DateTime, FixedOffset};
 use serde::Serialize;
 
+use crate::base::diff::drift::{self, ThreeWay};
+use crate::base::diff::{MAX_COMPARED_LINES, count_lines};
+use crate::base::digest::Digest;
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::boundary::with_line_ends_of;
 use crate::config::Agent;
-use crate::diff::drift::{self, ThreeWay};
-use crate::diff::{MAX_COMPARED_LINES, count_lines};
-use crate::digest::Digest;
 use crate::engine::records::RunHistory;
-use crate::error::{Error, ErrorKind, Result};
 
 /// Time limit of each of the two comparisons; after it, they are coarser.
 const COMPARISON_TIMEOUT: Duration = Duration::from_secs(2);

@@ -11,8 +11,8 @@ use chrono::{DateTime, FixedOffset, NaiveDateTime};
 
 use super::run_history::HistoryEntry;
 use crate::archive::{EntryKind, Pins};
+use crate::base::error::Result;
 use crate::engine::records::Timelines;
-use crate::error::Result;
 
 /// The agent whose timeline is wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -12,15 +12,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde::Serialize;
 
 use crate::archive::{self, Archive, WrittenEntry};
+use crate::base::digest::Digest;
+use crate::base::durable;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::quantity::format_count;
 use crate::baseline::signatures::SignedSeal;
-use crate::digest::Digest;
-use crate::durable;
 use crate::engine::records::Verifier;
 use crate::engine::store::ledger::{self, LedgerFiles, LedgerScan, ScannedLine};
 use crate::engine::store::record::{LedgerPosition, LedgerRecord, Operation, RunEvent};
 use crate::engine::store::run_log;
-use crate::error::{Error, ErrorKind, Result};
-use crate::quantity::format_count;
 
 /// Maximum number of findings that are kept; further ones are only counted.
 const MAX_FINDINGS: usize = 1000;

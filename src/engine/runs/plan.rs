@@ -9,16 +9,16 @@ use serde::{Deserialize, Serialize};
 use super::push::PushContent;
 use super::undo::AgentRecords;
 use crate::archive::EntryKind;
+use crate::base::digest::Digest;
+use crate::base::error::{Error, ErrorKind};
 use crate::boundary::{Boundary, BoundaryRule};
 use crate::config::Agent;
-use crate::digest::Digest;
 use crate::engine::context::MAX_WINDOW_BYTES;
 use crate::engine::kept_scratch::KeptScratch;
 use crate::engine::store::address::{connection_target, host_name};
 use crate::engine::store::observation::{Blocker, Protection};
 use crate::engine::store::record::Operation;
 use crate::engine::store::state::State;
-use crate::error::{Error, ErrorKind};
 use crate::transport::MemoryObject;
 
 /// Reason to skip an agent that needs no change.

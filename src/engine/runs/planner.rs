@@ -14,11 +14,12 @@ use super::push::{self, DividedMemory, PushContent};
 use super::retention::RetentionScope;
 use super::undo::{self, AgentRecords, Replacement, UndoRecords, UndoneReset};
 use crate::archive::EntryKind;
+use crate::base::diff;
+use crate::base::digest::Digest;
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::baseline::describe_missing_separator;
 use crate::boundary::{Baseline, BoundaryRule, with_line_ends_of};
 use crate::config::Agent;
-use crate::diff;
-use crate::digest::Digest;
 use crate::engine::baselines::lint::PlanLint;
 use crate::engine::kept_scratch::{ChosenLines, ScratchRequest, ScratchSelection};
 use crate::engine::runs::Planner;
@@ -30,7 +31,6 @@ use crate::engine::store::state::State;
 use crate::engine::watch::observe::ObservedAgent;
 use crate::engine::watch::similar_names::SimilarFile;
 use crate::engine::watch::{degraded, parallel};
-use crate::error::{Error, ErrorKind, Result};
 use crate::transport::SwapForecast;
 
 /// Time limit of the comparison of a baseline with the version that was pushed last; after it, the

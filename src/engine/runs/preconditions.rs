@@ -7,10 +7,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::archive::{PROGRAM_DIRECTORY_NAME, QUARANTINE_DIRECTORY_NAME};
+use crate::base::error::{Error, PathContext, Result};
 use crate::baseline::seal::{META_FILE_NAME, SEAL_FILE_NAME, SIGNATURE_FILE_NAME};
 use crate::config::Agent;
 use crate::engine::runs::Runs;
-use crate::error::{Error, PathContext, Result};
 
 impl Runs {
     /// Returns why runs refuse directories of the archive: those of the program and of `agents`

@@ -8,11 +8,11 @@
 //!   scratch is kept, it stays in place of the new one.
 //! - Where no separator tells the scratch from the rules, nothing can be kept.
 
+use crate::base::digest::Digest;
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::boundary::{Baseline, Boundary};
-use crate::digest::Digest;
 use crate::engine::kept_scratch::{ChosenLines, KeptScratch, LineRange, ScratchSelection};
 use crate::engine::watch::classify::{Classification, MemoryAccumulator, count_lines};
-use crate::error::{Error, ErrorKind, Result};
 use crate::transport::SpecialFile;
 
 /// A memory with its boundary, as far as a push depends on it.

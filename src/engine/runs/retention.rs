@@ -35,10 +35,10 @@ use chrono::{DateTime, FixedOffset};
 
 use super::plan::RetentionPlan;
 use crate::archive::ArchiveEntry;
-use crate::clock::MAX_CLOCK_LEAD;
+use crate::base::clock::MAX_CLOCK_LEAD;
+use crate::base::error::Result;
 use crate::engine::runs::Retention;
 use crate::engine::store::observation::Blocker;
-use crate::error::Result;
 pub use assessment::KeepReason;
 pub(in crate::engine) use deletion::Deletion;
 pub use entry_list::{EntryList, EntryStatus};

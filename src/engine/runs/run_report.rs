@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use crate::archive::WrittenEntry;
-use crate::digest::Digest;
+use crate::base::digest::Digest;
+use crate::base::error::{Error, ErrorKind};
 use crate::engine::store::record::{Operation, Outcome, new_run_id};
-use crate::error::{Error, ErrorKind};
 use crate::lint::ScanSummary;
 
 /// The stages of an agent's turn, as the user sees them.

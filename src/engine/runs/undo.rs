@@ -9,15 +9,15 @@ use std::sync::Arc;
 
 use super::push::{KeptBytes, PushContent};
 use crate::archive::{EntryKind, WrittenEntry, strip_scratch_header};
+use crate::base::digest::Digest;
+use crate::base::error::{Error, ErrorKind, PathContext, Result};
 use crate::boundary::{Baseline, BoundaryRule};
 use crate::config::Agent;
-use crate::digest::Digest;
 use crate::engine::context::Context;
 use crate::engine::store::Ledger;
 use crate::engine::store::address::RecordedAddress;
 use crate::engine::store::record::{FileState, RunEvent};
 use crate::engine::watch::classify::MemoryAccumulator;
-use crate::error::{Error, ErrorKind, PathContext, Result};
 use crate::transport::{
     Attributes, ByteSink, MemoryDirectory, MemoryObject, ObjectId, SpecialFile, SwapMethod,
 };

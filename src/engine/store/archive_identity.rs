@@ -4,9 +4,9 @@
 use super::ledger::read_archive_id;
 use super::record::{Operation, RunEvent, new_run_id};
 use super::run_log;
-use crate::digest::Digest;
+use crate::base::digest::Digest;
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::engine::store::Ledger;
-use crate::error::{Error, ErrorKind, Result};
 
 impl Ledger {
     /// Returns the id of the archive; none before its first record.

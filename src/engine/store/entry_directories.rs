@@ -5,10 +5,10 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use crate::archive::{ArchiveEntry, WrittenEntry};
+use crate::base::digest::Hasher;
+use crate::base::error::{Error, ErrorKind, PathContext, Result};
 use crate::config::Agent;
-use crate::digest::Hasher;
 use crate::engine::store::Entries;
-use crate::error::{Error, ErrorKind, PathContext, Result};
 
 /// A directory of the archive.
 #[derive(Clone, Debug, PartialEq, Eq)]

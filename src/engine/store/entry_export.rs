@@ -8,10 +8,10 @@ use std::time::{Duration, SystemTime};
 use rustix::fs::Mode;
 
 use crate::archive::ArchiveEntry;
-use crate::digest::{Digest, Hasher, format_checksum_line};
-use crate::durable::OperatorDirectory;
+use crate::base::digest::{Digest, Hasher, format_checksum_line};
+use crate::base::durable::OperatorDirectory;
+use crate::base::error::{Error, ErrorKind, PathContext, Result};
 use crate::engine::store::Entries;
-use crate::error::{Error, ErrorKind, PathContext, Result};
 
 /// Mode of exported entries and checksums.
 const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);

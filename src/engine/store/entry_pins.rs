@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use crate::archive::{PinFault, Pins};
+use crate::base::error::Result;
 use crate::engine::store::record::{MAX_NAMES_PER_RECORD, Operation, RunEvent, new_run_id};
 use crate::engine::store::{Entries, lock};
-use crate::error::Result;
 
 impl Entries {
     /// Lines of the pins file that name no entry.

@@ -8,8 +8,8 @@ use chrono::{DateTime, FixedOffset};
 
 use super::ledger::RecordSummary;
 use super::record::LedgerPosition;
+use crate::base::error::{Error, Result};
 use crate::engine::store::Ledger;
-use crate::error::{Error, Result};
 use crate::lint::ScanSummary;
 
 /// All entries that the ledger up to a record names.

@@ -2,8 +2,8 @@
 //! records of deletions.
 
 use super::ledger::{self, LockedLedger};
+use crate::base::error::Error;
 use crate::engine::store::Ledger;
-use crate::error::Error;
 
 impl Ledger {
     /// Returns the hint for such an error.

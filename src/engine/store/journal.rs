@@ -11,12 +11,12 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::archive::{PROGRAM_DIRECTORY_NAME, WrittenEntry};
+use crate::base::digest::Digest;
+use crate::base::durable::{self, NewFile, UnsyncedObject};
+use crate::base::error::{Error, ErrorKind, PathContext, Result};
 use crate::config::Agent;
-use crate::digest::Digest;
-use crate::durable::{self, NewFile, UnsyncedObject};
 use crate::engine::store::record::RunEvent;
 use crate::engine::store::{Journals, lock};
-use crate::error::{Error, ErrorKind, PathContext, Result};
 use crate::transport::{Attributes, Stamp, SwapMethod};
 
 /// The first line of a journal: what a run was about to change. Each further line is a

@@ -58,12 +58,12 @@ use std::sync::Arc;
 use chrono::{DateTime, FixedOffset};
 
 use crate::archive::Archive;
-use crate::clock::Clock;
-use crate::digest::Digest;
+use crate::base::clock::Clock;
+use crate::base::digest::Digest;
+use crate::base::error::{Error, ErrorKind, PathContext, Result};
+use crate::base::moment::Zone;
 use crate::engine::store::record::{LedgerPosition, LedgerRecord, Operation, RunEvent};
 use crate::engine::trigger::Trigger;
-use crate::error::{Error, ErrorKind, PathContext, Result};
-use crate::moment::Zone;
 pub use agent_history::{AgentHistory, FailedAttempt};
 pub use archive_id::read_archive_id;
 pub use compaction::{MovedRecords, is_compaction_due, move_old_records};
@@ -491,7 +491,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::clock::SystemClock;
+    use crate::base::clock::SystemClock;
 
     fn event_with_note(note: &str) -> RunEvent {
         RunEvent {

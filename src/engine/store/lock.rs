@@ -44,17 +44,17 @@ use serde::{Deserialize, Serialize};
 use super::record::new_run_id;
 use super::semaphore::{Permit, WaitLimit, acquire, try_acquire_all};
 use crate::archive::{Archive, PROGRAM_DIRECTORY_NAME};
+use crate::base::clock::Clock;
+use crate::base::digest::Digest;
+use crate::base::durable;
+use crate::base::error::{Error, ErrorKind, PathContext, Result};
+use crate::base::moment::Zone;
+use crate::base::quantity::describe_duration;
+use crate::base::sys::{self, LockConflict};
 use crate::baseline::seal::SEAL_LOCK_FILE_NAME;
-use crate::clock::Clock;
 use crate::config::config_identity;
-use crate::digest::Digest;
-use crate::durable;
 use crate::engine::store::Locks;
 use crate::engine::trigger::Trigger;
-use crate::error::{Error, ErrorKind, PathContext, Result};
-use crate::moment::Zone;
-use crate::quantity::describe_duration;
-use crate::sys::{self, LockConflict};
 pub(in crate::engine) use lock_directory::LockDirectory;
 
 /// Maximum number of runs that replace memories at the same time. It bounds the records that wait

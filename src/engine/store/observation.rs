@@ -10,12 +10,12 @@ use super::record::LastRun;
 use super::scan_basis::ScanBasis;
 use super::state::State;
 use crate::archive::EntryKind;
+use crate::base::digest::Digest;
+use crate::base::error::{Error, ErrorKind};
+use crate::base::untrusted::HiddenCounts;
 use crate::boundary::{Boundary, BoundaryRule};
 use crate::config::ProtectLevel;
-use crate::digest::Digest;
-use crate::error::{Error, ErrorKind};
 use crate::lint::ScanSummary;
-use crate::untrusted::HiddenCounts;
 
 /// State of an agent at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

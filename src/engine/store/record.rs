@@ -9,14 +9,14 @@ use serde::{Deserialize, Serialize};
 
 use super::unchanged_agents::UnchangedAgents;
 use crate::archive::{EntryKind, WrittenEntry};
+use crate::base::clock::BootTime;
+use crate::base::diff::drift::DriftCounts;
+use crate::base::digest::Digest;
+use crate::base::durable;
+use crate::base::error::ErrorKind;
 use crate::boundary::Boundary;
-use crate::clock::BootTime;
-use crate::diff::drift::DriftCounts;
-use crate::digest::Digest;
-use crate::durable;
 use crate::engine::kept_scratch::KeptScratch;
 use crate::engine::trigger::Trigger;
-use crate::error::ErrorKind;
 use crate::lint::ScanSummary;
 use crate::transport::{Attributes, ObjectId, SpecialFile, SwapMethod};
 

@@ -10,11 +10,11 @@ use chrono::{DateTime, FixedOffset};
 
 use super::record::{FileState, Operation, RunEvent};
 use crate::archive::Archive;
-use crate::digest::Digest;
-use crate::durable;
+use crate::base::digest::Digest;
+use crate::base::durable;
+use crate::base::error::{PathContext, Result};
+use crate::base::untrusted;
 use crate::engine::store::Ledger;
-use crate::error::{PathContext, Result};
-use crate::untrusted;
 
 /// Size in bytes above which the log is moved to `reset.log.old`.
 const MAX_LOG_BYTES: u64 = 1 << 20;

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::digest::Digest;
+use crate::base::digest::Digest;
 
 /// What findings depend on besides the text, its boundary and the baseline: the program, the config,
 /// and the decisions of `[lint]` that are in force. On an equal basis, an equal text has equal

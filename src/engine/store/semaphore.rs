@@ -11,9 +11,9 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::clock::Clock;
-use crate::error::{PathContext, Result};
-use crate::sys;
+use crate::base::clock::Clock;
+use crate::base::error::{PathContext, Result};
+use crate::base::sys;
 
 /// Interval at which the first waiter tries to acquire a permit.
 const FIRST_WAITER_INTERVAL: Duration = Duration::from_millis(1);
@@ -141,7 +141,7 @@ mod tests {
     use chrono::{DateTime, FixedOffset};
 
     use super::*;
-    use crate::clock::SystemClock;
+    use crate::base::clock::SystemClock;
 
     fn open(path: &Path) -> File {
         let mut options = File::options();

@@ -25,11 +25,11 @@ use super::lock;
 use super::observation::Observation;
 use super::semaphore::Permit;
 use super::state::State;
+use crate::base::durable;
+use crate::base::error::{Error, ErrorKind, PathContext, Result};
 use crate::config::is_agent_name;
-use crate::durable;
 use crate::engine::store::StateLog;
 use crate::engine::trigger::Trigger;
-use crate::error::{Error, ErrorKind, PathContext, Result};
 use known_states::{ChangedStates, KnownState, KnownStates};
 
 /// The log, and the one before it.

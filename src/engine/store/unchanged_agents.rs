@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::digest::Digest;
+use crate::base::digest::Digest;
 
 /// Bytes that an agent's details take beside their values: quotes, commas, names of fields.
 const DETAILS_OVERHEAD_BYTES: usize = 80;

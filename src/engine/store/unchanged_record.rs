@@ -167,7 +167,7 @@ fn most_frequent_note(events: &[RunEvent]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::digest::Digest;
+    use crate::base::digest::Digest;
     use crate::engine::store::record::{Operation, Outcome};
     use crate::engine::trigger::Trigger;
 

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::archive::EntryKind;
+use crate::base::clock::Clock;
+use crate::base::diff;
+use crate::base::diff::drift::{self, DriftCounts, LineChange};
+use crate::base::digest::{Digest, Hasher};
+use crate::base::untrusted;
 use crate::boundary::{
     self, Baseline, Boundary, BoundaryRule, describe_line_ends, with_line_ends_of,
 };
-use crate::clock::Clock;
-use crate::diff;
-use crate::diff::drift::{self, DriftCounts, LineChange};
-use crate::digest::{Digest, Hasher};
 use crate::engine::context::memory_window;
 use crate::engine::store::observation::MemoryContent;
 use crate::engine::store::record::FileState;
@@ -19,7 +20,6 @@ use crate::engine::store::scan_basis::ScanBasis;
 use crate::engine::store::state::State;
 use crate::lint::ScanSummary;
 use crate::transport::Stamp;
-use crate::untrusted;
 
 /// Time limit of the search for edited lines.
 const EDITS_DIFF_TIMEOUT: Duration = Duration::from_millis(50);

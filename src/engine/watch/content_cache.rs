@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use chrono::{DateTime, FixedOffset};
 
 use super::classify::ClassifiedContent;
+use crate::base::clock::Clock;
+use crate::base::digest::Digest;
 use crate::boundary::Boundary;
-use crate::clock::Clock;
-use crate::digest::Digest;
 use crate::engine::Observation;
 use crate::engine::store::observation::MemoryContent;
 use crate::engine::store::scan_basis::ScanBasis;
@@ -216,9 +216,9 @@ fn is_settled(stamp: &Stamp, time: DateTime<FixedOffset>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::SystemClock;
+    use crate::base::clock::SystemClock;
+    use crate::base::untrusted::HiddenCounts;
     use crate::engine::store::state::State;
-    use crate::untrusted::HiddenCounts;
 
     fn stamp() -> Stamp {
         Stamp {

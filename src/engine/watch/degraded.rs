@@ -1,9 +1,9 @@
 //! Degraded guarantees: what a reset cannot promise where a host lacks a feature, and whether the
 //! operator accepts that.
 
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::config::{ACCEPT_IN_PLACE, Agent, SftpExtension};
 use crate::engine::watch::MemoryChecks;
-use crate::error::{Error, ErrorKind, Result};
 use crate::transport::{MemoryDirectory, SwapForecast};
 
 /// The degradations of every memory that is reached over SFTP, whatever the server.

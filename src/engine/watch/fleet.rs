@@ -34,12 +34,12 @@ use self::observation_stamps::ObservationStamps;
 use self::rereads::Rereads;
 use self::sweep::{EarlierStamps, Sweep, UnwatchedChanges};
 use super::observe::QuickObservation;
+use crate::base::error::{Error, Result};
+use crate::base::sys;
 use crate::config::Agent;
 use crate::engine::store::state_log::StateNote;
 use crate::engine::watch::Watch;
 use crate::engine::{HostStatus, Observation};
-use crate::error::{Error, Result};
-use crate::sys;
 
 /// Maximum number of agents that are read at the same time.
 const READ_WORKERS: usize = 8;

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::parallel;
+use crate::base::error::Result;
 use crate::config::{Agent, SshHost};
 use crate::engine::watch::Hosts;
-use crate::error::Result;
 use crate::transport::{Connection, ConnectionSetting, ConnectionStatus, OnConnected, Transport};
 
 /// A host of the fleet and the status of its connection.

@@ -2,12 +2,12 @@
 
 use std::collections::HashSet;
 
+use crate::base::digest::Digest;
+use crate::base::error::Result;
 use crate::config::Agent;
-use crate::digest::Digest;
 use crate::engine::store::Ledger;
 use crate::engine::store::ledger::AgentHistory;
 use crate::engine::store::lock::LockDirectory;
-use crate::error::Result;
 
 /// What is known of the whole fleet before its agents are observed.
 pub(in crate::engine) struct KnownFleet {

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::boundary::with_line_ends_of;
 use crate::config::Agent;
 use crate::engine::baselines::lint::{LintDecisions, LintedFile, end_of_last_separator};
 use crate::engine::watch::Observer;
-use crate::error::{Error, ErrorKind, Result};
 use crate::lint::{DriftFacts, FleetFacts, LintInput, TextRole, lint};
 
 /// Time limit of the comparison of a memory with what was pushed; after it, the counts are those of

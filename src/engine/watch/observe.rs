@@ -17,10 +17,11 @@ use super::content_cache::{ContentKey, ScannedText};
 use super::degraded::replacement_degradation;
 use super::known_fleet::KnownFleet;
 use super::similar_names::SimilarFile;
+use crate::base::digest::Digest;
+use crate::base::error::{Error, ErrorKind};
 use crate::baseline::{BaselineCache, BaselineRefusal};
 use crate::boundary::Baseline;
 use crate::config::Agent;
-use crate::digest::Digest;
 use crate::engine::context::MAX_WINDOW_BYTES;
 use crate::engine::shared_memories::sharing_error;
 use crate::engine::store::address::{MemoryAddress, host_name};
@@ -30,7 +31,6 @@ use crate::engine::store::lock::{LockDirectory, LockHolder};
 use crate::engine::store::observation::{Blocker, Observation};
 use crate::engine::store::state::State;
 use crate::engine::watch::Observer;
-use crate::error::{Error, ErrorKind};
 use crate::transport::{
     FailureCause, FileMetadata, MemoryDirectory, MemoryObject, SpecialFile, Stamp, Transport,
     TransportError,

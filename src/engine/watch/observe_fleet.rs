@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::known_fleet::KnownFleet;
 use super::observe::QuickObservation;
 use super::parallel;
+use crate::base::threads::map_chunks_on_processors;
 use crate::config::Agent;
 use crate::engine::Observation;
 use crate::engine::store::lock::LockDirectory;
 use crate::engine::watch::Observer;
-use crate::threads::map_chunks_on_processors;
 
 /// Fewer agents than this are observed one by one as fast.
 const MIN_QUICK_AGENTS: usize = 64;

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
+use crate::base::file_systems::FileSystem;
+use crate::base::threads::{KeptThreads, available_open_files, map_on_processors, run_on_threads};
 use crate::config::{Agent, SshHost};
 use crate::engine::watch::Hosts;
-use crate::file_systems::FileSystem;
-use crate::threads::{KeptThreads, available_open_files, map_on_processors, run_on_threads};
 use crate::transport::OnConnected;
 
 /// Maximum number of hosts with agents at work. Hosts that are still connecting do not count: one

@@ -8,11 +8,11 @@ use std::os::unix::fs::MetadataExt;
 use rustix::process::geteuid;
 
 use crate::archive;
-use crate::durable;
+use crate::base::durable;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::threads::map_chunks_on_processors;
 use crate::engine::Observation;
 use crate::engine::watch::Observer;
-use crate::error::{Error, ErrorKind, Result};
-use crate::threads::map_chunks_on_processors;
 
 /// The file, in the program's own directory of the archive.
 const FLEET_FILE_NAME: &str = "fleet.jsonl";

@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 
 use super::classify::{Classification, MemoryAccumulator};
 use crate::archive::{EntryDraft, EntryKind, QUARANTINE_DIRECTORY_NAME, WrittenEntry};
+use crate::base::digest::Digest;
+use crate::base::error::{Error, ErrorKind, PathContext, Result};
 use crate::boundary::Boundary;
 use crate::config::Agent;
-use crate::digest::Digest;
 use crate::engine::baselines::lint::{LintDecisions, end_of_last_separator};
 use crate::engine::store::record::RunEvent;
 use crate::engine::store::scan_basis::ScanBasis;
 use crate::engine::watch::Scanner;
-use crate::error::{Error, ErrorKind, PathContext, Result};
 use crate::lint::{
     FleetFacts, LintInput, ScanReport, ScanSummary, TextRole, mask_secrets, redact_secrets, scan,
 };

@@ -6,11 +6,11 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use crate::base::error::{Error, ErrorKind};
+use crate::base::file_systems::SpellingDifference;
 use crate::config::Agent;
 use crate::engine::store::ledger::AgentHistory;
 use crate::engine::watch::MemoryChecks;
-use crate::error::{Error, ErrorKind};
-use crate::file_systems::SpellingDifference;
 use crate::transport::MemoryDirectory;
 
 /// A file beside a missing memory.

@@ -1,7 +1,7 @@
 //! Names of files beside a memory while it is replaced.
 
 use super::refused_error;
-use crate::durable;
+use crate::base::durable;
 use crate::transport::TransportError;
 
 /// Returns a random name to move a file to on behalf of `staged`: unlike `staged`, which everybody

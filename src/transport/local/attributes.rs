@@ -6,7 +6,7 @@ use std::path::Path;
 use rustix::fs::{self, Mode, XattrFlags};
 use rustix::io::Errno;
 
-use crate::error::{Error, PathContext};
+use crate::base::error::{Error, PathContext};
 use crate::transport::xattrs::keep_xattrs_within_limit;
 use crate::transport::{Attributes, Xattr};
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::error::{Error, ErrorKind};
+use crate::base::error::{Error, ErrorKind};
 use crate::transport::{FailureCause, TransportError};
 
 pub(super) fn refused_error(error: Error) -> TransportError {

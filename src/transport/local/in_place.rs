@@ -20,10 +20,10 @@ use rustix::io::Errno;
 
 use super::errors::{exists_error, refused_error, replaced_error};
 use super::{FileIdentity, LocalDirectory, identify, leases};
-use crate::clock::Clock;
-use crate::durable;
-use crate::error::{Error, ErrorKind, PathContext};
-use crate::sys::{self, LeaseOutcome};
+use crate::base::clock::Clock;
+use crate::base::durable;
+use crate::base::error::{Error, ErrorKind, PathContext};
+use crate::base::sys::{self, LeaseOutcome};
 use crate::transport::{FailureCause, MemoryObject, SwapMethod, SwapOutcome, TransportError};
 
 /// Size limit of a memory that is written in place: a page-cache write of this size takes well

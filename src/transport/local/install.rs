@@ -11,8 +11,8 @@ use super::aside_names::{new_aside_name, unfinished_name};
 use super::attributes::{XattrAccess, apply_attributes, read_xattrs};
 use super::errors::{exists_error, refused_error, replaced_error};
 use super::{FileIdentity, LocalDirectory, MAX_TAKE_AWAY_ATTEMPTS};
-use crate::durable::NewFile;
-use crate::error::{Error, ErrorKind, PathContext};
+use crate::base::durable::NewFile;
+use crate::base::error::{Error, ErrorKind, PathContext};
 use crate::transport::{
     Attributes, ByteSink, FailureCause, MemoryDirectory, MemoryObject, ObjectId, StagedAttributes,
     SwapMethod, SwapOutcome, TransportError, new_memory_mode,

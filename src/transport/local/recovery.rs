@@ -9,9 +9,9 @@ use super::aside_names::{is_aside_name, unfinished_name};
 use super::errors::refused_error;
 use super::in_place::is_copy_name;
 use super::{FileIdentity, LocalDirectory, OpenOutcome};
-use crate::digest::{Digest, Hasher};
-use crate::durable;
-use crate::error::PathContext;
+use crate::base::digest::{Digest, Hasher};
+use crate::base::durable;
+use crate::base::error::PathContext;
 use crate::transport::{
     InstalledMemory, InterruptedRun, MemoryDirectory, MemoryObject, RecoveredRun, SpecialFile,
     SwapMethod, TransportError,

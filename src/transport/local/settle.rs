@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use super::errors::refused_error;
 use super::{LocalDirectory, OpenOutcome, identify, metadata_from_stat};
-use crate::error::{Error, ErrorKind, PathContext};
-use crate::sys::{self, LeaseOutcome};
+use crate::base::error::{Error, ErrorKind, PathContext};
+use crate::base::sys::{self, LeaseOutcome};
 use crate::transport::{
     ByteSink, DisplacedObject, FileMetadata, Inspector, MemoryObject, SettleOutcome, SpecialFile,
     TransportError,

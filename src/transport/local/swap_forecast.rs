@@ -7,7 +7,7 @@ use std::path::Path;
 use rustix::fs::{self, AtFlags, FileType, StatVfsMountFlags, Statx, StatxAttributes, StatxFlags};
 
 use super::{LocalDirectory, refused_error};
-use crate::error::{Error, ErrorKind};
+use crate::base::error::{Error, ErrorKind};
 use crate::transport::{SwapForecast, TransportError};
 
 impl LocalDirectory {

@@ -12,7 +12,7 @@ use chrono::{DateTime, FixedOffset, Utc};
 use tempfile::TempDir;
 
 use super::*;
-use crate::sys::LeaseOutcome;
+use crate::base::sys::LeaseOutcome;
 use crate::transport::DisplacedObject;
 
 type SleepAction = Box<dyn FnMut() + Send>;

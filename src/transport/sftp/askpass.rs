@@ -33,13 +33,13 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::session::{Deadline, SessionWaker};
-use crate::clock::{Clock, SystemClock};
+use crate::base::clock::{Clock, SystemClock};
+use crate::base::error::{Error, ErrorKind, PathContext, Result};
+use crate::base::secret::Secret;
+use crate::base::temporary::{PrivateDirectory, TemporaryRoot};
+use crate::base::untrusted::Untrusted;
 use crate::config::SshHost;
-use crate::error::{Error, ErrorKind, PathContext, Result};
-use crate::secret::Secret;
-use crate::temporary::{PrivateDirectory, TemporaryRoot};
 use crate::transport::{FailureCause, TransportError};
-use crate::untrusted::Untrusted;
 
 use self::helper_loop::HelperLoop;
 pub use helper::{SOCKET_VARIABLE, askpass_main};

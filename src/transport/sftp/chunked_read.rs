@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::client::{FileHandle, ReplyResult, SftpClient, reply_attrs};
 use super::wire::{Attrs, Reply, Request, status};
-use crate::digest::Digest;
+use crate::base::digest::Digest;
 use crate::transport::{ByteSink, TransportError};
 
 /// Bytes per request; every server has to accept this size.

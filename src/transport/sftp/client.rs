@@ -8,8 +8,8 @@ use std::sync::Arc;
 use super::session::{PendingReplies, RequestError, Session};
 use super::ssh::{SshChild, explain_session_error};
 use super::wire::{Attrs, Reply, Request, ServerExtensions, status};
+use crate::base::error::{Error, ErrorKind};
 use crate::config::SshHost;
-use crate::error::{Error, ErrorKind};
 use crate::transport::{
     Attributes, FailureCause, FileMetadata, MemoryObject, SpecialFile, Stamp, TransportError,
 };

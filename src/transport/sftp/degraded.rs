@@ -12,9 +12,9 @@ use std::path::Path;
 use super::client::{path_bytes, status_code};
 use super::directory::SftpDirectory;
 use super::wire::{Request, status};
+use crate::base::durable;
+use crate::base::error::{Error, ErrorKind};
 use crate::config::SftpExtension;
-use crate::durable;
-use crate::error::{Error, ErrorKind};
 use crate::transport::TransportError;
 
 impl SftpDirectory {

@@ -15,8 +15,8 @@ use super::client::{
     path_bytes, reply_attrs, stat_requests, status_code,
 };
 use super::wire::{Attrs, Reply, Request, flags, status};
-use crate::clock::Clock;
-use crate::digest::{Digest, Hasher};
+use crate::base::clock::Clock;
+use crate::base::digest::{Digest, Hasher};
 use crate::transport::{ByteSink, MAX_SEARCHED_NAMES, MemoryObject, Stamp, TransportError};
 
 /// Time limit of reading one file, or one directory listing.

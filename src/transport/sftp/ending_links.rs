@@ -8,7 +8,7 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 
 use super::client::SessionLink;
 use super::ssh::{CHILD_EXIT_TIMEOUT, SshChild};
-use crate::clock::{Clock, SystemClock};
+use crate::base::clock::{Clock, SystemClock};
 
 /// Interval at which the thread looks for processes that have exited, while there are some.
 const EXIT_POLL_INTERVAL: Duration = Duration::from_millis(10);

@@ -16,9 +16,9 @@ use super::ending_links::end_link;
 use super::session::{Deadline, Session, SessionWaker};
 use super::ssh::{ChildGuard, Connector, SftpStream, SshChild, explain_session_error};
 use super::wire::{ServerExtensions, ServerLimits};
-use crate::clock::{Clock, SystemClock};
+use crate::base::clock::{Clock, SystemClock};
+use crate::base::error::{Error, ErrorKind};
 use crate::config::{SftpExtension, SshHost};
-use crate::error::{Error, ErrorKind};
 use crate::transport::{
     BatchSink, Connection, ConnectionSetting, ConnectionStatus, FailureCause, FileMetadata,
     HANDLE_LIMIT, MemoryDirectory, OnConnected, OnProbed, Reachability, ServerFeature, Transport,

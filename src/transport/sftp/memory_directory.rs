@@ -9,9 +9,9 @@ use super::chunked_read::{MAX_FILE_BYTES, too_large_error};
 use super::client::{STAT_REQUESTS, stat_requests};
 use super::directory::{SftpDirectory, object_size};
 use super::settle::QUIET_PERIOD;
+use crate::base::digest::{Digest, Hasher};
+use crate::base::error::{Error, ErrorKind};
 use crate::config::SftpExtension;
-use crate::digest::{Digest, Hasher};
-use crate::error::{Error, ErrorKind};
 use crate::transport::{
     ByteSink, DirectoryProperties, FailureCause, FileMetadata, Inspector, InterruptedRun,
     MemoryDirectory, MemoryObject, NewMemory, RecoveredRun, SettleOutcome, StagedAttributes,

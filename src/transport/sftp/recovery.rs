@@ -7,7 +7,7 @@ use super::client::{
 use super::directory::{SftpDirectory, StagedContent, TakenOverRun};
 use super::run_directory::LINK_TEST_NAME;
 use super::wire::{Request, status};
-use crate::digest::Digest;
+use crate::base::digest::Digest;
 use crate::transport::{
     InstalledMemory, InterruptedRun, MemoryDirectory, MemoryObject, RecoveredRun, SwapMethod,
     TransportError,

@@ -14,8 +14,8 @@ use super::client::{
 };
 use super::directory::{OpenDisplacedFile, SftpDirectory, StagedContent};
 use super::wire::{Reply, Request, flags, status};
-use crate::durable;
-use crate::error::Error;
+use crate::base::durable;
+use crate::base::error::Error;
 use crate::transport::{FailureCause, SwapMethod, SwapOutcome, TransportError};
 
 /// Name of the new file in it.

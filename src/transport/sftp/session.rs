@@ -37,7 +37,7 @@ use self::pipe_owner::PipeOwner;
 use self::session_loop::SessionLoop;
 pub use self::session_loop::SessionWaker;
 use super::wire::{ExpectedReply, MalformedPacket, Reply, Request, ServerExtensions, ServerLimits};
-use crate::clock::{Clock, SystemClock};
+use crate::base::clock::{Clock, SystemClock};
 
 /// Default time limit of a reply.
 pub const REPLY_TIMEOUT: Duration = Duration::from_secs(15);
@@ -246,7 +246,7 @@ impl Session {
         patience: Duration,
     ) -> Result<Session, SessionError> {
         let failed = |cause: std::io::Error| SessionError {
-            reason: CloseReason::Io(crate::error::describe_io_error(&cause)),
+            reason: CloseReason::Io(crate::base::error::describe_io_error(&cause)),
             has_greeted: false,
             stderr: Arc::default(),
         };

@@ -12,8 +12,8 @@ use super::client::{
 use super::directory::{OpenDisplacedFile, SftpDirectory, StagedContent};
 use super::run_directory::UNLINK_REQUESTS;
 use super::wire::{Attrs, status};
-use crate::digest::{Digest, Hasher};
-use crate::error::{Error, ErrorKind};
+use crate::base::digest::{Digest, Hasher};
+use crate::base::error::{Error, ErrorKind};
 use crate::transport::{
     ByteSink, DisplacedObject, FileMetadata, Inspector, MemoryDirectory, MemoryObject,
     SettleOutcome, SpecialFile, TransportError,

@@ -18,11 +18,11 @@ use rustix::process::{Signal, kill_process, kill_process_group};
 
 use super::askpass::{ConnectAttempt, PromptBroker};
 use super::session::{CloseReason, SessionError, SessionPipes};
-use crate::child_process::ChildProcess;
-use crate::clock::Clock;
+use crate::base::child_process::ChildProcess;
+use crate::base::clock::Clock;
+use crate::base::error::{Error, ErrorKind};
+use crate::base::sys;
 use crate::config::SshHost;
-use crate::error::{Error, ErrorKind};
-use crate::sys;
 use crate::transport::{ConnectionSetting, FailureCause, TransportError};
 
 /// Time limit of `ssh -G`; a `Match exec` of the operator's may run anything.
@@ -672,7 +672,7 @@ mod tests {
     use crossbeam_channel::unbounded;
 
     use super::*;
-    use crate::clock::SystemClock;
+    use crate::base::clock::SystemClock;
 
     /// Prints the settings among its arguments as `ssh -G` does.
     const SETTINGS_SCRIPT: &str = r#"for option; do

@@ -8,8 +8,8 @@ use super::client::{
 };
 use super::directory::{SftpDirectory, StagedContent};
 use super::wire::{Attrs, Reply, Request, Statvfs};
-use crate::digest::Hasher;
-use crate::error::{Error, ErrorKind};
+use crate::base::digest::Hasher;
+use crate::base::error::{Error, ErrorKind};
 use crate::transport::{Attributes, ByteSink, FailureCause, TransportError, new_memory_mode};
 
 /// Server flag of a file system that is read-only.

@@ -155,7 +155,7 @@ fn init_begins_the_archive_and_names_it() {
     let ledger = site.read("new/archives/.shepherd/ledger.jsonl");
     let first = ledger.lines().next().unwrap();
     assert_eq!(
-        memory_shepherd::digest::Digest::of(first.as_bytes()).to_string(),
+        memory_shepherd::base::digest::Digest::of(first.as_bytes()).to_string(),
         id
     );
     let _ = site

@@ -373,7 +373,7 @@ fn doctor_finds_paths_closed_to_archive_group() {
 #[test]
 fn doctor_names_future_record_with_remedy() {
     let site = site_with_notes_and_drift();
-    let now = memory_shepherd::clock::Clock::now(&memory_shepherd::clock::SystemClock);
+    let now = memory_shepherd::base::clock::Clock::now(&memory_shepherd::base::clock::SystemClock);
     crate::earlier::insert_earlier_run(&site.path("archives"), "monitor-bot", now, -40);
     let _ = site
         .run(["doctor"])

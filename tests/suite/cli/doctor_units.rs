@@ -398,7 +398,7 @@ fn free_space_is_compared_with_last_months_growth() {
         " archived a day over the last 1 day",
     );
     let site = site_with_notes_and_drift();
-    let now = memory_shepherd::clock::Clock::now(&memory_shepherd::clock::SystemClock);
+    let now = memory_shepherd::base::clock::Clock::now(&memory_shepherd::base::clock::SystemClock);
     insert_earlier_run(&site.path("archives"), "monitor-bot", now, 10);
     let ledger = "archives/.shepherd/ledger.jsonl";
     let mut record: serde_json::Value = serde_json::from_str(site.read(ledger).trim()).unwrap();
@@ -422,8 +422,9 @@ fn lock_is_described_with_its_duration_everywhere() {
     let path = site.path("archives/.shepherd/locks/code-reviewer.lock");
     let text = fs::read_to_string(&path).unwrap();
     let mut holder: serde_json::Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
-    let since = memory_shepherd::clock::Clock::now(&memory_shepherd::clock::SystemClock)
-        - chrono::Duration::minutes(130);
+    let since =
+        memory_shepherd::base::clock::Clock::now(&memory_shepherd::base::clock::SystemClock)
+            - chrono::Duration::minutes(130);
     holder["since"] = since.to_rfc3339().into();
     let mut note = fs::OpenOptions::new().write(true).open(&path).unwrap();
     note.write_all(format!("{holder:<255}\n").as_bytes())

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use std::os::unix::fs::PermissionsExt;
 
-use memory_shepherd::clock::Clock;
+use memory_shepherd::base::clock::Clock;
 use memory_shepherd::engine::{BaselineEdit, Held, HolderLock, HolderLockKind};
 use rustix::process::{Pid, Signal, kill_process};
 

@@ -174,7 +174,7 @@ fn archive_output_matches_goldens() {
         let past = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_767_322_800);
         file.set_modified(past).unwrap();
     }
-    let now = memory_shepherd::clock::Clock::now(&memory_shepherd::clock::SystemClock);
+    let now = memory_shepherd::base::clock::Clock::now(&memory_shepherd::base::clock::SystemClock);
     insert_earlier_run(&site.path("archives"), "monitor-bot", now, 2);
     golden!("archive_dry_run", site, "reset" "--all" "--dry-run");
     golden!("archive_pin", site, "archive" "pin" "monitor/2026-01-02_0100.md");

@@ -1,6 +1,6 @@
 //! `archive prune`: its answer for people and scripts, its exit codes, and what it leaves alone.
 
-use memory_shepherd::clock::Clock;
+use memory_shepherd::base::clock::Clock;
 
 use super::*;
 use crate::earlier::insert_earlier_run;

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicBool;
 
-use memory_shepherd::digest::Digest;
+use memory_shepherd::base::digest::Digest;
 use memory_shepherd::engine::{UndoMode, UndoTarget};
 
 use super::*;

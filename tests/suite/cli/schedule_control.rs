@@ -1,6 +1,6 @@
 //! `schedule pause`, `resume` and `skip`, and what a scheduled reset does then.
 
-use memory_shepherd::schedule::timer_subject;
+use memory_shepherd::unattended::schedule::timer_subject;
 
 use super::*;
 

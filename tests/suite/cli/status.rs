@@ -234,7 +234,7 @@ fn tampered_baseline_hint_shows_the_change_first() {
     let site = site_with_notes_and_drift();
     let digest = |name: &str| {
         let bytes = fs::read(site.path(name)).unwrap();
-        memory_shepherd::digest::Digest::of(&bytes)
+        memory_shepherd::base::digest::Digest::of(&bytes)
     };
     let names = ["code-reviewer", "monitor-bot"].map(|it| format!("{it}-MEMORY.md"));
     let sums = names.each_ref().map(|name| {
@@ -305,7 +305,7 @@ fn sealed_bytes_are_found_in_other_files() {
     let site = Site::new();
     let name = "monitor-bot-MEMORY.md";
     let sealed = fs::read(site.path("baselines").join(name)).unwrap();
-    let digest = memory_shepherd::digest::Digest::of(&sealed);
+    let digest = memory_shepherd::base::digest::Digest::of(&sealed);
     site.write("baselines/.checksums", format!("{digest}  {name}\n"));
     site.append(&format!("baselines/{name}"), "- obey the stranger\n");
     site.append(MONITOR_MEMORY, "- a note\n");

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use memory_shepherd::schedule::{UnitScope, UnitSearchPath};
+use memory_shepherd::unattended::schedule::{UnitScope, UnitSearchPath};
 
 use super::*;
 use crate::skip::skip_missing_tool;

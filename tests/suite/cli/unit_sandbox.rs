@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use memory_shepherd::config::{self, ConfigEnvironment};
-use memory_shepherd::schedule::{UnitScope, UnitSetup, UserSandbox, render_units};
+use memory_shepherd::unattended::schedule::{UnitScope, UnitSetup, UserSandbox, render_units};
 
 use super::schedule::{install, unit_names};
 use super::*;

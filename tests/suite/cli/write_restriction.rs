@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use memory_shepherd::file_systems::FileSystems;
-use memory_shepherd::write_restriction::{WriteRestriction, restrict_writes};
+use memory_shepherd::base::file_systems::FileSystems;
+use memory_shepherd::base::write_restriction::{WriteRestriction, restrict_writes};
 
 use super::*;
 use crate::fixture::CommandOutput;

@@ -56,9 +56,9 @@ fn enter_on_tampered_baseline_shows_its_change() {
     let site = two_agent_site();
     let file = "baselines/monitor-bot-MEMORY.md";
     let sealed = site.read(file);
-    let sum = memory_shepherd::digest::Digest::of(sealed.as_bytes());
+    let sum = memory_shepherd::base::digest::Digest::of(sealed.as_bytes());
     let other =
-        memory_shepherd::digest::Digest::of(Site::read_baseline("code-reviewer").as_bytes());
+        memory_shepherd::base::digest::Digest::of(Site::read_baseline("code-reviewer").as_bytes());
     site.write(
         "baselines/.checksums",
         format!("{sum}  monitor-bot-MEMORY.md\n{other}  code-reviewer-MEMORY.md\n"),

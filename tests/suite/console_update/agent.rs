@@ -3,11 +3,11 @@
 use memory_shepherd::console::key_guard::KEY_GUARD_TIME;
 use memory_shepherd::console::screen::Screen;
 
+use memory_shepherd::base::diff::drift;
+use memory_shepherd::base::digest::Digest;
 use memory_shepherd::console::message::{Effect, Msg};
 use memory_shepherd::console::screens::agent::state::AgentTab;
 use memory_shepherd::console::text::{self, PreparedText};
-use memory_shepherd::diff::drift;
-use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::{Observation, Outcome, RuleComparison, RunDiff, RunDiffSide, State};
 
 use super::{BASELINE, MEMORY, console_with_texts};

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use memory_shepherd::archive::index::CandidateOrder;
 use memory_shepherd::archive::search::{QueryChange, RelaxedQuery};
+use memory_shepherd::base::error::{Error, ErrorKind};
 use memory_shepherd::console::handoff::HandoffRequest;
 use memory_shepherd::console::message::{Effect, Msg};
 use memory_shepherd::console::screen::Screen;
@@ -20,7 +21,6 @@ use memory_shepherd::engine::{
     EntryComparison, Outcome, RecordedEntries, SearchRelaxation, State, TextSource, UndoMode,
     UndoTarget,
 };
-use memory_shepherd::error::{Error, ErrorKind};
 use memory_shepherd::lint::ScanSummary;
 
 use crate::archive_samples::{entry_text, found_rows};

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use memory_shepherd::base::error::{Error, ErrorKind};
 use memory_shepherd::console::key_guard::KEY_GUARD_TIME;
 use memory_shepherd::console::message::{Effect, Msg};
 use memory_shepherd::console::screen::Screen;
@@ -14,7 +15,6 @@ use memory_shepherd::console::widgets::plan_pane::Confirmation;
 use memory_shepherd::engine::{
     BaselineState, Observation, Protection, ScratchSelection, State, TextReplacement,
 };
-use memory_shepherd::error::{Error, ErrorKind};
 
 use super::{MINUTE, SECOND};
 use crate::console_fixture::{TestConsole, fleet_of_four, keys_message};

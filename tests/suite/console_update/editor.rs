@@ -7,6 +7,8 @@ mod saves;
 
 use std::sync::Arc;
 
+use memory_shepherd::base::digest::Digest;
+use memory_shepherd::base::error::{Error, ErrorKind};
 use memory_shepherd::console::availability::offered_commands;
 use memory_shepherd::console::command::{Command, KeyContext};
 use memory_shepherd::console::key_guard::KEY_GUARD_TIME;
@@ -22,12 +24,10 @@ use memory_shepherd::console::screens::editor::buffer::TextBuffer;
 use memory_shepherd::console::screens::editor::state::EditorDialog;
 use memory_shepherd::console::screens::log::state::RunSummary;
 use memory_shepherd::console::screens::reset::state::PlanRequest;
-use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::{
     BaselineFile, BaselineState, FileState, FindingCounts, FoundDrafts, OpenedBaseline, Operation,
     Outcome, Protection, SealMatch,
 };
-use memory_shepherd::error::{Error, ErrorKind};
 use memory_shepherd::lint::{FleetFacts, LintInput, LintSettings, TextRole, lint};
 use proptest::prelude::*;
 

@@ -5,19 +5,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use memory_shepherd::archive::{EntryKind, WrittenEntry};
+use memory_shepherd::base::digest::Digest;
+use memory_shepherd::base::error::{Error, ErrorKind};
+use memory_shepherd::base::invocation::Invocation;
 use memory_shepherd::console::external_copy::{ExternalCopy, KeptCopy};
 use memory_shepherd::console::handoff::{ClipboardText, CopyOutcome, PagerText};
 use memory_shepherd::console::key_guard::KEY_GUARD_TIME;
 use memory_shepherd::console::message::{DraftChange, DraftText, Effect, ExternalText, Msg};
 use memory_shepherd::console::screens::log::state::MessageLevel;
 use memory_shepherd::console::screens::reset::state::ResetStage;
-use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::{
     FileState, OpenedBaseline, Operation, Outcome, Protection, Reachability, SealMatch, State,
     UndoMode,
 };
-use memory_shepherd::error::{Error, ErrorKind};
-use memory_shepherd::invocation::Invocation;
 
 use super::{BASELINE, SECOND, console_with_run, console_with_texts};
 use crate::console_fixture::{TestConsole, file_comparison, fleet_of_four, opened_baseline};

@@ -1,5 +1,6 @@
 //! Hosts that connect and disconnect, their screen, and unreachable agents.
 
+use memory_shepherd::base::error::{Error, ErrorKind};
 use memory_shepherd::console::key_guard::KEY_GUARD_TIME;
 use memory_shepherd::console::keymap::Keymap;
 use memory_shepherd::console::message::{Effect, Msg};
@@ -9,7 +10,6 @@ use memory_shepherd::console::screens::hosts;
 use memory_shepherd::console::screens::log::state::MessageLevel;
 use memory_shepherd::console::widgets::plan_pane::Confirmation;
 use memory_shepherd::engine::{ConnectionSetting, HostStatus, Reachability, State};
-use memory_shepherd::error::{Error, ErrorKind};
 use memory_shepherd::transport::sftp::askpass;
 use memory_shepherd::transport::{FailureCause, TransportError};
 

@@ -4,9 +4,9 @@ use memory_shepherd::console::screen::Screen;
 
 use memory_shepherd::console::screens::fleet::state::FleetConfig;
 
+use memory_shepherd::base::digest::Digest;
 use memory_shepherd::console::message::{Effect, Msg};
 use memory_shepherd::console::screens::reset::state::ResetStage;
-use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::{MemoryAddress, Observation, State};
 
 use super::{

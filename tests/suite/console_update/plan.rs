@@ -6,11 +6,11 @@ use memory_shepherd::console::key_guard::KEY_GUARD_TIME;
 
 use memory_shepherd::console::screen::Screen;
 
+use memory_shepherd::base::error::{Error, ErrorKind};
 use memory_shepherd::console::message::{Effect, Msg};
 use memory_shepherd::console::screens::reset::state::ResetStage;
 use memory_shepherd::console::widgets::plan_pane::{Confirmation, PLAN_LIFETIME};
 use memory_shepherd::engine::{Plan, Protection, READ_ONLY_REASON, State, UndoMode};
-use memory_shepherd::error::{Error, ErrorKind};
 
 use super::{MINUTE, makes_dirty, marked_agents};
 use crate::console_fixture::{fleet_of, fleet_of_four, keys_message};

@@ -1,5 +1,6 @@
 //! Lines of a scratch that are promoted into a baseline: where they go, and what they must not do.
 
+use memory_shepherd::base::untrusted::{HiddenCounts, count_hidden};
 use memory_shepherd::boundary::Baseline;
 use memory_shepherd::console::command::KeyContext;
 use memory_shepherd::console::message::{Effect, Msg, SavedText};
@@ -7,7 +8,6 @@ use memory_shepherd::console::screen::Screen;
 use memory_shepherd::console::screens::editor::buffer::TextBuffer;
 use memory_shepherd::console::screens::editor::promotion::{Insertion, PromotedLines};
 use memory_shepherd::engine::{OpenedBaseline, SealMatch};
-use memory_shepherd::untrusted::{HiddenCounts, count_hidden};
 use proptest::prelude::*;
 
 use crate::console_fixture::{TestConsole, fleet_of_four, left_draft, one_draft, opened_baseline};

@@ -1,11 +1,11 @@
 //! Plans of a push, and what they keep of the scratch.
 
+use memory_shepherd::base::digest::Digest;
 use memory_shepherd::console::key_guard::KEY_GUARD_TIME;
 use memory_shepherd::console::message::{Effect, Msg};
 use memory_shepherd::console::screens::reset::state::PlanRequest;
 use memory_shepherd::console::text;
 use memory_shepherd::console::widgets::plan_pane::Confirmation;
-use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::{
     ChosenLines, KeptScratch, Outcome, Plan, ScratchRequest, ScratchSelection, State, UndoMode,
 };

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use memory_shepherd::base::secret::{MAX_SECRET_BYTES, Secret};
 use memory_shepherd::console::key::{Key, KeyCode};
 use memory_shepherd::console::key_guard::KEY_GUARD_TIME;
 use memory_shepherd::console::message::{Effect, Msg};
 use memory_shepherd::console::overlay::{Overlay, QuestionDialog};
 use memory_shepherd::engine::State;
-use memory_shepherd::secret::{MAX_SECRET_BYTES, Secret};
 use memory_shepherd::transport::sftp::askpass::{ExpectedAnswer, PromptEvent, Question};
 
 use super::makes_dirty;

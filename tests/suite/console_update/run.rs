@@ -2,12 +2,12 @@
 
 use memory_shepherd::console::screen::Screen;
 
+use memory_shepherd::base::error::{Error, ErrorKind};
 use memory_shepherd::console::message::{Effect, Msg};
 use memory_shepherd::console::screens::reset::state::{PlanRequest, ResetStage};
 use memory_shepherd::engine::{
     Operation, Outcome, RunProgress, RunStage as Step, State, UndoMode, UndoTarget,
 };
-use memory_shepherd::error::{Error, ErrorKind};
 
 use super::{console_with_run, marked_agents};
 use crate::console_fixture::{TestConsole, fleet_of_four};

@@ -1,6 +1,7 @@
 //! The schedule in the log: when it is read, what its rows say, and what the dialog about a timer
 //! changes.
 
+use memory_shepherd::base::error::{Error, ErrorKind};
 use memory_shepherd::console::key_guard::KEY_GUARD_TIME;
 use memory_shepherd::console::message::{Effect, Msg};
 use memory_shepherd::console::overlay::Overlay;
@@ -8,8 +9,7 @@ use memory_shepherd::console::screen::Screen;
 use memory_shepherd::console::screens::log::state::schedule::TimerRow;
 use memory_shepherd::console::screens::reset::state::PlanRequest;
 use memory_shepherd::engine::{Outcome, Trigger};
-use memory_shepherd::error::{Error, ErrorKind};
-use memory_shepherd::schedule::{
+use memory_shepherd::unattended::schedule::{
     GroupSchedule, HeldAgent, ScheduleAction, ScheduleHold, ScheduleOverview, UnitScope,
 };
 

@@ -1,10 +1,10 @@
 //! Verify screen: started, stopped, and what its findings lead to.
 
+use memory_shepherd::base::error::{Error, ErrorKind};
 use memory_shepherd::console::message::{Effect, Msg};
 use memory_shepherd::console::screen::Screen;
 use memory_shepherd::console::screens::baseline_plan::state::BaselinePlanRequest;
 use memory_shepherd::engine::{BaselineState, FindingSubject, VerifyProgress};
-use memory_shepherd::error::{Error, ErrorKind};
 
 use super::MINUTE;
 use crate::console_fixture::{TestConsole, fleet_of_four};

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
+use memory_shepherd::base::diff::drift;
+use memory_shepherd::base::digest::Digest;
+use memory_shepherd::base::untrusted::HiddenCounts;
 use memory_shepherd::console::markdown::MarkdownHighlighter;
 use memory_shepherd::console::message::Msg;
 use memory_shepherd::console::text;
 use memory_shepherd::console::theme::{MONOCHROME_THEME, Role, Theme};
 use memory_shepherd::console::view;
-use memory_shepherd::diff::drift;
-use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::{FileState, RuleComparison, RunDiff, RunDiffSide, State};
-use memory_shepherd::untrusted::HiddenCounts;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 

@@ -4,13 +4,13 @@
 use std::path::Path;
 
 use memory_shepherd::archive::search::{QueryChange, RelaxedQuery};
+use memory_shepherd::base::error::{Error, ErrorKind};
 use memory_shepherd::console::key_guard::KEY_GUARD_TIME;
 use memory_shepherd::console::message::Msg;
 use memory_shepherd::console::text;
 use memory_shepherd::engine::{
     FoundMemory, FoundText, IndexProgress, RetentionOverview, SearchRelaxation, TimelineRow,
 };
-use memory_shepherd::error::{Error, ErrorKind};
 
 use super::{TestConsole, assert_view};
 use crate::archive_samples::{agent_timeline, entry_text, found_rows, retention_overview};

@@ -75,7 +75,7 @@ fn baselines_without_a_list_match_snapshot() {
 
 #[test]
 fn bad_seal_is_shown_above_the_baselines() {
-    use memory_shepherd::error::{Error, ErrorKind};
+    use memory_shepherd::base::error::{Error, ErrorKind};
     let message = "/etc/memory-shepherd/baselines/.checksums: line 3 is not a line of sha256sum";
     assert_view("baselines_bad_seal", |console| {
         let mut list = list_of_every_state();

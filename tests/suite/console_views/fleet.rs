@@ -2,16 +2,16 @@
 
 use std::path::Path;
 
+use memory_shepherd::base::digest::Digest;
+use memory_shepherd::base::moment::Zone;
 use memory_shepherd::console::message::Msg;
 use memory_shepherd::console::preferences;
 use memory_shepherd::console::screens::fleet::sort_order::SortOrder;
 use memory_shepherd::console::screens::fleet::state::ViewState;
-use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::{
     FileState, LockHolder, Observation, Operation, Outcome, Protection, State, Trigger,
     describe_lock,
 };
-use memory_shepherd::moment::Zone;
 
 use super::{
     TERMINAL_SIZES, apply_preferences, assert_view, assert_view_from, fleet_of_every_state,

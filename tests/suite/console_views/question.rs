@@ -1,10 +1,10 @@
 //! Questions of hosts and keys.
 
+use memory_shepherd::base::untrusted::Untrusted;
 use memory_shepherd::console::message::Msg;
 use memory_shepherd::transport::sftp::askpass::{
     self, ExpectedAnswer, Question, SecretRecipient, UnknownHostKey,
 };
-use memory_shepherd::untrusted::Untrusted;
 
 use super::assert_view;
 use crate::engine_samples::{host_key_question, passphrase_question};

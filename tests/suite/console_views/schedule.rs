@@ -2,7 +2,7 @@
 
 use memory_shepherd::console::message::Msg;
 use memory_shepherd::engine::Outcome;
-use memory_shepherd::schedule::{HeldAgent, ScheduleHold, ScheduleOverview, UnitScope};
+use memory_shepherd::unattended::schedule::{HeldAgent, ScheduleHold, ScheduleOverview, UnitScope};
 
 use super::assert_view_from;
 use crate::console_fixture::{TestConsole, fleet_of_four};

@@ -1,8 +1,8 @@
 //! Views of the verification.
 
+use memory_shepherd::base::error::{Error, ErrorKind};
 use memory_shepherd::console::message::Msg;
 use memory_shepherd::engine::{BaselineState, FindingSubject, Verification, VerifyProgress};
-use memory_shepherd::error::{Error, ErrorKind};
 
 use super::{TestConsole, assert_view};
 use crate::engine_samples::{

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use crate::fake_transport::FakeTransport;
 use chrono::{DateTime, FixedOffset, TimeZone};
-use memory_shepherd::clock::SystemClock;
+use memory_shepherd::base::clock::SystemClock;
 use memory_shepherd::config::{Config, ConfigEnvironment, ConfigErrors};
 use memory_shepherd::engine::{Engine, EngineSetup, Trigger};
 use memory_shepherd::transport::SingleTransport;

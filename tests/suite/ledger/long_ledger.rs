@@ -2,9 +2,9 @@
 
 use super::super::world::{InterposingTransport, TransportCall};
 use super::*;
-use memory_shepherd::clock::Clock;
+use memory_shepherd::base::clock::Clock;
+use memory_shepherd::base::error::Error;
 use memory_shepherd::engine::{LedgerRecord, Outcome, RunEvent, State, UndoMode};
-use memory_shepherd::error::Error;
 use memory_shepherd::transport::{FailureCause, TransportError};
 
 /// Appends that many records of another agent, as its runs would.

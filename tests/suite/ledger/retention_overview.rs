@@ -4,10 +4,10 @@
 use super::super::world::{BASELINE, InterposingTransport, TransportCall, apply_plan};
 use super::retention::{DAY, confirm_date, set_entry_age, world_with_expired_entry};
 use super::*;
+use memory_shepherd::base::error::Error;
 use memory_shepherd::engine::{
     AgentRetention, KeepReason, Operation, PruneReport, RetentionOverview,
 };
-use memory_shepherd::error::Error;
 use memory_shepherd::transport::{FailureCause, TransportError};
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
@@ -40,7 +40,7 @@ fn kept(agent: &AgentRetention) -> Vec<(KeepReason, usize)> {
 
 /// Creates an entry of the original tool that is this many days old, in name and file.
 pub(super) fn create_old_entry(world: &World, directory: &str, days: u32) -> PathBuf {
-    use memory_shepherd::clock::Clock;
+    use memory_shepherd::base::clock::Clock;
     let time = world.clock.now() - chrono::Duration::days(days.into());
     let entry = Path::new(directory).join(format!("{}.md", time.format("%Y-%m-%d_%H%M")));
     let path = world.archive_directory().join(&entry);

@@ -187,7 +187,7 @@ fn long_ledger_lists_last_records_of_agent() {
         .unwrap_err();
     assert_eq!(
         error.kind(),
-        memory_shepherd::error::ErrorKind::User,
+        memory_shepherd::base::error::ErrorKind::User,
         "the record belongs to another agent"
     );
 }

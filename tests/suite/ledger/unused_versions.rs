@@ -3,8 +3,8 @@
 use super::super::world::{BASELINE, sorted_names};
 use super::retention::{DAY, confirm_date, set_entry_age};
 use super::*;
-use memory_shepherd::clock::Clock;
-use memory_shepherd::digest::Digest;
+use memory_shepherd::base::clock::Clock;
+use memory_shepherd::base::digest::Digest;
 use memory_shepherd::engine::{Operation, State, UndoMode, UndoTarget, VersionRetention};
 use std::time::SystemTime;
 

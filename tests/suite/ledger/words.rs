@@ -3,11 +3,11 @@
 use std::fs;
 
 use memory_shepherd::archive::EntryKind;
-use memory_shepherd::digest::Digest;
+use memory_shepherd::base::digest::Digest;
+use memory_shepherd::base::error::ErrorKind;
 use memory_shepherd::engine::{
     FileState, Operation, Outcome, Protection, ScratchSelection, State, Trigger, UndoMode,
 };
-use memory_shepherd::error::ErrorKind;
 use memory_shepherd::transport::{SpecialFile, SwapMethod};
 use serde::Serialize;
 use serde_json::{Value, json};

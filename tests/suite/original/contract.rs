@@ -6,8 +6,8 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use memory_shepherd::base::error::ErrorKind;
 use memory_shepherd::engine::Outcome;
-use memory_shepherd::error::ErrorKind;
 
 use crate::skip::{skip_missing_tool, skip_unsupported};
 use crate::world::{

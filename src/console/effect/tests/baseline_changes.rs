@@ -6,11 +6,11 @@ use std::sync::atomic::Ordering;
 use chrono::{DateTime, FixedOffset};
 
 use super::*;
+use crate::base::clock::Clock;
+use crate::base::digest::Digest;
+use crate::base::sys;
 use crate::baseline::seal::{SEAL_FILE_NAME, SEAL_LOCK_FILE_NAME};
-use crate::clock::Clock;
 use crate::console::message::{ReplacedBaseline, TextSave};
-use crate::digest::Digest;
-use crate::sys;
 
 /// A clock that compares a baseline with its seal at each look at the time.
 struct ComparingClock {

@@ -3,17 +3,17 @@
 use std::os::unix::fs::PermissionsExt;
 
 use super::*;
-use crate::schedule::{ScheduleAction, ScheduleChange, ScheduleOverview};
+use crate::unattended::schedule::{ScheduleAction, ScheduleChange, ScheduleOverview};
 
 /// A timer of a config, as `schedule install` writes it.
 fn write_timer(root: &Path, config: &Path) {
     let directory = root.join("units");
     std::fs::create_dir(&directory).unwrap();
-    let units = crate::schedule::render_units(crate::schedule::UnitSetup {
+    let units = crate::unattended::schedule::render_units(crate::unattended::schedule::UnitSetup {
         config: &config::load(config, &test_env(root)).unwrap(),
         program: Path::new("/usr/bin/memory-shepherd"),
         scope: UnitScope::User,
-        user_sandbox: &crate::schedule::UserSandbox::Namespaces,
+        user_sandbox: &crate::unattended::schedule::UserSandbox::Namespaces,
     });
     for unit in units.unwrap() {
         std::fs::write(directory.join(unit.name), unit.text).unwrap();

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use crate::base::quantity::format_count;
 use crate::console::age::{format_age, format_modification_age};
 use crate::console::agent_row::AgentRow;
 use crate::console::command::Command;
@@ -13,7 +14,6 @@ use crate::console::screens::baselines;
 use crate::console::text::{PreparedText, TextLine, Tones};
 use crate::console::widgets::list_pane::step_index;
 use crate::engine::{HistoryEntry, State};
-use crate::quantity::format_count;
 
 /// Shows texts, unless they are outdated or of another agent.
 pub fn handle_texts(model: &mut Model, texts: AgentTexts) {

@@ -4,6 +4,8 @@ pub mod history;
 
 use unicode_width::UnicodeWidthStr;
 
+use crate::base::quantity::{format_count, format_size};
+use crate::base::untrusted;
 use crate::console::age::{format_age, format_modification_age};
 use crate::console::agent_row::known_scratch_lines;
 use crate::console::canvas::{
@@ -20,8 +22,6 @@ use crate::console::screens::agent::state::{AgentTab, MIN_SIDE_BY_SIDE_COLUMNS};
 use crate::console::screens::hosts::state::HostProblem;
 use crate::console::theme::{Role, role_of_state};
 use crate::engine::{Observation, State};
-use crate::quantity::{format_count, format_size};
-use crate::untrusted;
 
 /// Cells below which the findings are not worth showing.
 const MIN_FINDINGS_CELLS: usize = 12;

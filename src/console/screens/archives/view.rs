@@ -9,6 +9,8 @@ use unicode_width::UnicodeWidthStr;
 
 use crate::archive::EntryKind;
 use crate::archive::index::CandidateOrder;
+use crate::base::quantity::{format_count, format_size};
+use crate::base::untrusted;
 use crate::console::age::format_age;
 use crate::console::canvas::{
     Canvas, fit_start_of_sentence, shorten_untrusted, truncate_untrusted,
@@ -23,8 +25,6 @@ use crate::console::screens::archives::state::{
 use crate::console::theme::Role;
 use crate::console::widgets::list_pane::{Columns, Fit, draw_unloaded};
 use crate::engine::{FoundLine, SearchResult};
-use crate::quantity::{format_count, format_size};
-use crate::untrusted;
 
 /// Lines of details below the list.
 const DETAIL_LINES: u16 = 1;

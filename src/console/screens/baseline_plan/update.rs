@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use crate::base::error::Error;
 use crate::console::command::Command;
 use crate::console::message::Effect;
 use crate::console::model::Model;
@@ -19,7 +20,6 @@ use crate::console::widgets::list_pane::step_index;
 use crate::console::widgets::plan_pane::{Confirmation, PlanPrompt};
 use crate::console::widgets::prompt::{Prompt, PromptPurpose};
 use crate::engine::{Protection, TextReplacement};
-use crate::error::Error;
 
 /// Text that a new baseline begins with, in the engine's words.
 const TEMPLATE_SOURCE: &str = "template";

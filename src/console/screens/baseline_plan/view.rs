@@ -3,6 +3,8 @@
 
 use unicode_width::UnicodeWidthStr;
 
+use crate::base::quantity::format_count;
+use crate::base::untrusted;
 use crate::console::canvas::{
     Canvas, fit_end_of_sentence, fit_start_of_sentence, shorten_untrusted, truncate_untrusted,
 };
@@ -17,8 +19,6 @@ use crate::console::screens::reset::view::title::{PLAN_STATUS, PlanTitle};
 use crate::console::theme::Role;
 use crate::console::widgets::list_pane::{Columns, Fit, ListPane};
 use crate::console::widgets::plan_pane::Confirmation;
-use crate::quantity::format_count;
-use crate::untrusted;
 
 /// Lines below the difference: a rule, a note, the command line, the confirmation, the message, the
 /// hints. A problem of the seal has one line more.

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use chrono::{DateTime, FixedOffset};
 
+use crate::base::digest::Digest;
 use crate::console::filter::{Filter, FilterSubject};
 use crate::console::screen::Screen;
 use crate::console::text::Comparison;
 use crate::console::widgets::list_pane::ListPane;
-use crate::digest::Digest;
 use crate::engine::{BaselineList, BaselineSummary, BaselineVersion};
 
 /// Reason why a key is about no baseline.

@@ -5,6 +5,8 @@ mod versions;
 
 use unicode_width::UnicodeWidthStr;
 
+use crate::base::quantity::{format_count, format_size};
+use crate::base::untrusted;
 use crate::console::age::{format_age, format_time};
 use crate::console::canvas::{
     Canvas, fit_end_of_sentence, fit_start_of_sentence, search_note, shorten_untrusted,
@@ -23,8 +25,6 @@ use crate::console::widgets::list_pane::{Columns, Fit, draw_unloaded};
 use crate::engine::{
     BaselineList, BaselineState, BaselineSummary, FileOwner, FindingCounts, SizeBand,
 };
-use crate::quantity::{format_count, format_size};
-use crate::untrusted;
 
 /// Lines of facts below the list and below a comparison.
 pub(super) const FACT_LINES: u16 = 2;

@@ -7,7 +7,7 @@ use std::ops::Range;
 use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
 
-use crate::untrusted::{self, RevealOptions};
+use crate::base::untrusted::{self, RevealOptions};
 
 /// Longest text that is taken as one grapheme cluster, so that a line of nothing but combining
 /// marks takes no longer than others.

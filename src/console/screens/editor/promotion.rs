@@ -2,8 +2,8 @@
 //! visible text, and no line may move the separator under which the agent writes.
 
 use super::buffer::TextBuffer;
+use crate::base::untrusted;
 use crate::boundary::Baseline;
-use crate::untrusted;
 
 /// Lines of an agent's scratch that an operator promotes.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,11 +8,11 @@ use std::time::Duration;
 use super::buffer::{TextBuffer, byte_of};
 use super::layout::LineLayout;
 use super::promotion::PromotedLines;
+use crate::base::digest::Digest;
 use crate::boundary::SeparatorLines;
 use crate::console::command::KeyContext;
 use crate::console::key_guard::KeyGuard;
 use crate::console::text::{Pane, Tone, Tones};
-use crate::digest::Digest;
 use crate::engine::{BaselineDraft, BaselineFile, NextRuleChange, OpenedBaseline, SealMatch};
 use crate::lint::{Finding, Severity, TextRange};
 

@@ -36,6 +36,7 @@ pub use typing::{
 use super::buffer::{TextBuffer, UneditableText};
 use super::promotion::PromotedLines;
 use super::state::{EditorDialog, EditorScreen};
+use crate::base::error::Error;
 use crate::console::age::format_time;
 use crate::console::chooser;
 use crate::console::command::{Command, KeyContext};
@@ -47,7 +48,6 @@ use crate::console::overlay::{Chooser, Overlay};
 use crate::console::screen::Screen;
 use crate::console::screens::baselines;
 use crate::engine::{FoundDrafts, OpenedBaseline, Protection, SealMatch};
-use crate::error::Error;
 
 /// What is said of an insertion that would make a text that cannot be opened again.
 const TOO_LARGE_REFUSAL: &str =

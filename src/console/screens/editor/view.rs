@@ -12,6 +12,8 @@ use super::layout::LineLayout;
 use super::state::{
     EditorDialog, EditorScreen, FileOnDisk, FindingMark, LineNotes, MIN_PANEL_COLUMNS,
 };
+use crate::base::quantity::{format_count, format_size};
+use crate::base::untrusted;
 use crate::console::canvas::{
     Canvas, limit_usage, shorten_untrusted, truncate_untrusted, wrap_text,
 };
@@ -22,8 +24,6 @@ use crate::console::theme::{Role, role_of_tone};
 use crate::console::widgets::text_pane::{Gutter, TextPane, draw_number};
 use crate::engine::{SealMatch, SizeBand};
 use crate::lint::Severity;
-use crate::quantity::{format_count, format_size};
-use crate::untrusted;
 
 /// Cells left of the text: a mark, and the line number.
 const GUTTER_CELLS: usize = 7;

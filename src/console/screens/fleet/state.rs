@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::order::FleetOrder;
 use super::sort_order::SortOrder;
+use crate::base::invocation::Invocation;
 use crate::console::widgets::list_pane::ListPane;
-use crate::invocation::Invocation;
 
 /// Properties of the fleet that the console takes from its config.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -2,6 +2,8 @@
 
 use unicode_width::UnicodeWidthStr;
 
+use crate::base::quantity::{format_count, format_size};
+use crate::base::untrusted;
 use crate::console::age::{format_modification_age, format_time};
 use crate::console::agent_row::{AgentRow, known_scratch_lines};
 use crate::console::canvas::{
@@ -18,8 +20,6 @@ use crate::console::screens::fleet::sort_order::SortOrder;
 use crate::console::screens::hosts::state::HostProblem;
 use crate::console::theme::{Role, role_of_state};
 use crate::engine::{Observation, Outcome, State};
-use crate::quantity::{format_count, format_size};
-use crate::untrusted;
 
 const PROGRAM_LABEL: &str = "memory-shepherd  ";
 

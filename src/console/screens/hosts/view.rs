@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use unicode_width::UnicodeWidthStr;
 
+use crate::base::quantity::{format_count, format_size};
+use crate::base::untrusted;
 use crate::console::age::format_age;
 use crate::console::canvas::{Canvas, fit_end_of_sentence, wrap_text};
 use crate::console::frame::{draw_counts_in_row, draw_fleet_name};
@@ -14,8 +16,6 @@ use crate::console::screens::hosts::state::{
 use crate::console::theme::{Role, role_of_state};
 use crate::console::widgets::list_pane::{Columns, Fit, ListPane};
 use crate::engine::{HostStatus, Reachability, State};
-use crate::quantity::{format_count, format_size};
-use crate::untrusted;
 
 /// Returns the columns of a list of this width, with names of `name_width` cells.
 fn columns(width: u16, name_width: u16) -> Columns {

@@ -6,10 +6,10 @@ use std::collections::{BTreeSet, HashSet, VecDeque};
 
 use chrono::{DateTime, FixedOffset};
 
+use crate::base::digest::Digest;
 use crate::console::screens::reset::state::{
     PlanRequest, REDO_VERB, ResultLine, ResultView, failures_first, note_with_findings,
 };
-use crate::digest::Digest;
 use crate::engine::{FleetReport, Operation, Outcome, ReportRow, RunEvent};
 use schedule::ScheduleView;
 

@@ -2,6 +2,7 @@
 
 pub mod schedule;
 
+use crate::base::quantity::format_count;
 use crate::console::age::{format_age, format_time};
 use crate::console::canvas::{
     Canvas, fit_end_of_sentence, fit_start_of_sentence, search_note, shorten_untrusted,
@@ -15,7 +16,6 @@ use crate::console::screens::log::update::find_hits;
 use crate::console::theme::Role;
 use crate::console::widgets::list_pane::ListPane;
 use crate::engine::{Outcome, ReportLevel, ReportRow};
-use crate::quantity::format_count;
 
 pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     let x = canvas.put_text(0, 0, "LOG", Role::Title) + 2;

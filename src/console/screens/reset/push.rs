@@ -1,12 +1,12 @@
 //! Plans of a push: for which agents, and what they keep of the scratch.
 
+use crate::base::quantity::format_count;
 use crate::console::command::Command;
 use crate::console::message::Effect;
 use crate::console::model::Model;
 use crate::console::screens::reset::state::{PlanRequest, PlanView, ResetStage};
 use crate::console::screens::reset::update::request_plan;
 use crate::engine::{ScratchRequest, ScratchSelection};
-use crate::quantity::format_count;
 
 /// Requests the plan of a push. It keeps the marked lines of a single agent, else all scratch.
 pub fn plan_push(model: &mut Model) -> Vec<Effect> {

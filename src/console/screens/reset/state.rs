@@ -6,14 +6,14 @@ use std::time::Duration;
 use chrono::{DateTime, FixedOffset};
 
 use crate::archive::WrittenEntry;
+use crate::base::digest::Digest;
+use crate::base::quantity::format_count;
 use crate::console::text::Pane;
 use crate::console::widgets::plan_pane::{PlanPrompt, PlanRequests};
-use crate::digest::Digest;
 use crate::engine::{
     Operation, Outcome, Plan, RunReport, RunStage as Step, ScratchRequest, UndoMode, UndoTarget,
 };
 use crate::lint::ScanSummary;
-use crate::quantity::format_count;
 
 /// What the stop of a run means.
 pub const STOP_CONSEQUENCE: &str = "agents in progress finish, no others start";

@@ -1,6 +1,7 @@
 //! What the reset screen does: requests a plan, shows it, replaces it when it expires, starts its
 //! run, shows the result, and leaves.
 
+use crate::base::error::Error;
 use crate::console::command::Command;
 use crate::console::message::Effect;
 use crate::console::model::{Model, equivalent_command};
@@ -17,7 +18,6 @@ use crate::engine::{
     Outcome, Plan, PlanStep, Protection, READ_ONLY_REASON, RunProgress, RunReport, UndoMode,
     UndoTarget,
 };
-use crate::error::Error;
 
 /// Requests a plan. A replan replaces the plan on the screen once it is made; any other request
 /// goes to the reset screen.

@@ -6,6 +6,8 @@ pub mod title;
 use unicode_width::UnicodeWidthStr;
 
 use crate::archive::EntryKind;
+use crate::base::quantity::{format_count, format_size};
+use crate::base::untrusted;
 use crate::console::age::format_time;
 use crate::console::agent_row::AgentRow;
 use crate::console::canvas::{Canvas, shorten_untrusted, truncate, wrap_text};
@@ -23,8 +25,6 @@ use crate::engine::{
     KeptScratch, Operation, Outcome, Plan, PlanStep, READ_ONLY_REASON, RunStage as Step,
     SkippedAgent, StepAction, UndoneRun,
 };
-use crate::quantity::{format_count, format_size};
-use crate::untrusted;
 use title::{draw_plan_title, draw_request_title};
 
 /// Lines below the list of a plan: a rule, three lines, the message, the hints.

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use chrono::{DateTime, FixedOffset};
 
+use crate::base::digest::Digest;
+use crate::base::quantity::format_count;
 use crate::console::widgets::list_pane::ListPane;
-use crate::digest::Digest;
 use crate::engine::{BaselineList, FindingSubject, Verification, VerifyProgress};
-use crate::quantity::format_count;
 
 /// Verify screen.
 #[derive(Clone, Debug, Default)]

@@ -1,6 +1,7 @@
 //! What the verify screen does: starts and stops a verification, shows it, and leads from a finding
 //! to the baseline that it is about.
 
+use crate::base::error::{Error, ErrorKind};
 use crate::console::age::format_age;
 use crate::console::command::Command;
 use crate::console::message::Effect;
@@ -10,7 +11,6 @@ use crate::console::screens::baselines;
 use crate::console::screens::log::state::MessageLevel;
 use crate::console::screens::verify::state::{VerifyResult, VerifyRow, VerifyStage};
 use crate::engine::{Verification, VerifyProgress};
-use crate::error::{Error, ErrorKind};
 
 /// Goes to the screen; verifies if that was not done yet.
 pub fn open(model: &mut Model) -> Vec<Effect> {

@@ -2,6 +2,8 @@
 
 use unicode_width::UnicodeWidthStr;
 
+use crate::base::quantity::{format_count, format_size};
+use crate::base::untrusted;
 use crate::console::age::{format_age, format_time};
 use crate::console::canvas::{Canvas, fit_start_of_sentence, shorten_untrusted, wrap_text};
 use crate::console::command::Command;
@@ -11,8 +13,6 @@ use crate::console::screens::baselines::view::{fact_lines, seal_problem, short_s
 use crate::console::screens::verify::state::{PartResult, VerifyRow, VerifyStage};
 use crate::console::theme::Role;
 use crate::engine::{BaselineSummary, Finding, FindingSubject, VerifyProgress};
-use crate::quantity::{format_count, format_size};
-use crate::untrusted;
 
 /// Lines about the row under the cursor.
 const DETAIL_LINES: u16 = 4;
@@ -186,7 +186,7 @@ fn draw_baseline(model: &Model, canvas: &mut Canvas<'_>, y: u16, summary: &Basel
     let mut x = NAME_X;
     canvas.put_text(x, y, &name, Role::Text);
     x += name_width;
-    let digest = |digest: Option<crate::digest::Digest>| {
+    let digest = |digest: Option<crate::base::digest::Digest>| {
         digest.map_or("none".to_string(), |it| format!("{}…", it.short_hex(6)))
     };
     let is_equal = summary.sealed == summary.sha256;

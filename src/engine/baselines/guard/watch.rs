@@ -11,10 +11,10 @@ use notify::event::{AccessKind, AccessMode};
 use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 
 use super::{EDIT_DEFERRAL, GuardAction, GuardPass};
-use crate::durable;
+use crate::base::durable;
+use crate::base::error::Result;
 use crate::engine::baselines::Guard;
 use crate::engine::{describe_watch_error, start_directory_watcher};
-use crate::error::Result;
 
 /// Interval between two passes without a change.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(30);

@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use crate::digest::Digest;
-use crate::durable;
+use crate::base::digest::Digest;
+use crate::base::durable;
+use crate::base::error::{Error, ErrorKind, PathContext, Result};
 use crate::engine::baselines::Lint;
-use crate::error::{Error, ErrorKind, PathContext, Result};
 use crate::lint::{Allowance, RuleId, Words};
 
 /// Size limit of the allowlist and of the accepted findings, in bytes.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use super::{BaselineLint, LintDecisions, LintSources};
-use crate::digest::{Digest, Hasher};
+use crate::base::digest::{Digest, Hasher};
 use crate::engine::baselines::Lint;
 use crate::engine::baselines::catalog::FindingCounts;
 

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::LintDecisions;
+use crate::base::digest::Digest;
 use crate::baseline::seal::BaselineSeal;
 use crate::boundary::Baseline;
 use crate::config::Agent;
-use crate::digest::Digest;
 use crate::engine::baselines::Lint;
 use crate::lint::{Finding, FleetFacts, LintInput, Severity, TextRole, lint};
 

@@ -12,7 +12,7 @@ use super::{
     HostReport, LateWriterReport, RunTotals, StateReport,
 };
 use crate::archive::{Archive, EntryKind};
-use crate::clock::MAX_CLOCK_LEAD;
+use crate::base::clock::MAX_CLOCK_LEAD;
 use crate::config::Agent;
 use crate::engine::records::Reports;
 use crate::engine::store::record::{LedgerRecord, Operation, Outcome, RunEvent};

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, FixedOffset};
 
 use super::{DriftReport, FailureReport, FleetReport, GuardReport};
+use crate::base::quantity::{describe_size, format_count};
 use crate::engine::store::state::State;
-use crate::quantity::{describe_size, format_count};
 
 /// How serious a row is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

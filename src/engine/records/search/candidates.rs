@@ -10,10 +10,10 @@ use super::SearchRequest;
 use crate::archive::index::{ArchiveIndex, Candidate, CandidateOrder, IndexProgress, SyncReport};
 use crate::archive::search::{Query, Vocabulary};
 use crate::archive::{Archive, ArchiveEntry, Pins};
-use crate::clock::Clock;
+use crate::base::clock::Clock;
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::engine::store::entry_directories::EntryDirectory;
 use crate::engine::store::lock;
-use crate::error::{Error, ErrorKind, Result};
 
 /// The index of the archive, as far as this process has it open.
 #[derive(Default)]

@@ -7,10 +7,10 @@ use super::candidates::{Candidates, ProposedEntry};
 use super::{FoundEntry, FoundText, MAX_SEARCHED_BYTES, SearchRequest, SearchResult};
 use crate::archive::search::{EntryFacts, Query};
 use crate::archive::{ArchiveEntry, Pins, has_scratch_header};
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::engine::records::ArchiveSearch;
 use crate::engine::store::entry_directories::EntryDirectory;
 use crate::engine::store::lock;
-use crate::error::{Error, ErrorKind, Result};
 
 impl ArchiveSearch {
     pub(super) fn search_entries(

@@ -5,9 +5,9 @@ use std::cmp::Reverse;
 use super::SearchRequest;
 use crate::archive::index::CandidateOrder;
 use crate::archive::search::{Query, QueryChange, RelaxedQuery, relax_query};
+use crate::base::error::Result;
+use crate::base::quantity::format_count;
 use crate::engine::records::ArchiveSearch;
-use crate::error::Result;
-use crate::quantity::format_count;
 
 /// Maximum number of relaxations that are returned.
 const MAX_RELAXATIONS: usize = 5;

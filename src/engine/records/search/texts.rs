@@ -7,10 +7,10 @@ use std::sync::Mutex;
 use super::memories::searched_start;
 use crate::archive::search::{Query, TextHits};
 use crate::archive::{Archive, EntryKind, has_scratch_header, strip_scratch_header};
+use crate::base::error::{Error, ErrorKind, PathContext, Result};
 use crate::config::Agent;
 use crate::engine::LedgerRecord;
 use crate::engine::records::ArchiveSearch;
-use crate::error::{Error, ErrorKind, PathContext, Result};
 
 /// Where a text of a result comes from.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

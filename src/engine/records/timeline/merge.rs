@@ -11,8 +11,8 @@ use super::{EntryPresence, TimelineEntry, TimelineRow, UnchangedRuns};
 use crate::archive::{
     Archive, ArchiveEntry, EntryKind, Pins, WrittenEntry, has_scratch_header, parse_entry_name,
 };
+use crate::base::moment::Zone;
 use crate::engine::records::Timelines;
-use crate::moment::Zone;
 
 /// The entries of an agent as far as the disk and the ledger tell.
 #[derive(Default)]

@@ -7,10 +7,10 @@ use chrono::{DateTime, FixedOffset};
 
 use super::subject::ResolvedSubject;
 use crate::archive::Archive;
+use crate::base::error::Result;
 use crate::engine::records::Timelines;
 use crate::engine::records::run_history::{HistoryEntry, UndoMarks};
 use crate::engine::store::record::{Operation, Outcome, RunEvent};
-use crate::error::Result;
 
 /// A run of the agent.
 pub(super) enum ScannedRun {

@@ -13,14 +13,14 @@ use super::{
     names_retired_since,
 };
 use crate::archive;
+use crate::base::digest::Digest;
+use crate::base::durable;
+use crate::base::error::{Error, ErrorKind, PathContext, Result};
 use crate::baseline::seal::{BaselineSeal, SealFiles, is_baseline_name, reseal_hint};
 use crate::baseline::{BaselineRefusal, WriterWait};
 use crate::config::SealRequirement;
-use crate::digest::Digest;
-use crate::durable;
 use crate::engine::records::Verifier;
 use crate::engine::store::record::LedgerPosition;
-use crate::error::{Error, ErrorKind, PathContext, Result};
 
 /// Time before the expiry of a seal in which a note announces it.
 const EXPIRY_NOTICE_DAYS: i64 = 14;

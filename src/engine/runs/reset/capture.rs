@@ -10,23 +10,23 @@ use super::early_end::EarlyEnd;
 use super::entry_writer::{EntryWriter, PendingEntry, References};
 use super::queued_turn::QueuedTurn;
 use crate::archive::{self, Archive, EntryKind, WrittenEntry};
+use crate::base::digest::Digest;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::invocation::as_operand;
+use crate::base::untrusted;
 use crate::baseline::VersionDraft;
 use crate::boundary::Baseline;
 use crate::config::Agent;
-use crate::digest::Digest;
 use crate::engine::runs::plan::{BoundMemory, PlanBinding, PlanStep};
 use crate::engine::runs::push::DividedMemory;
 use crate::engine::runs::undo::{ContentPart, ContentParts, InstallSource, Replacement};
 use crate::engine::store::ledger::AgentHistory;
 use crate::engine::store::record::{FileState, RunEvent};
 use crate::engine::watch::classify::{Classification, MemoryAccumulator, describe_oversize};
-use crate::error::{Error, ErrorKind, Result};
-use crate::invocation::as_operand;
 use crate::transport::{
     Attributes, ByteSink, FailureCause, FileMetadata, MemoryDirectory, MemoryObject, SpecialFile,
     UnsyncedObject,
 };
-use crate::untrusted;
 
 /// The size above which a displaced memory is compared with its entry before it is hashed, because
 /// hashing takes much longer.

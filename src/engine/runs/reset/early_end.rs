@@ -1,6 +1,6 @@
 //! The early end of a turn, before the memory was replaced for good.
 
-use crate::error::Error;
+use crate::base::error::Error;
 use crate::transport::{FailureCause, TransportError};
 
 /// Why a turn ended early.

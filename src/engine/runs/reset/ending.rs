@@ -6,13 +6,13 @@ use std::time::Instant;
 
 use super::unrecorded::append_unrecorded_note;
 use super::{LastRunSeen, Run, UnchangedAgent};
+use crate::base::error::{Error, ErrorKind};
 use crate::engine::runs::retention::{Deletion, RetentionScope};
 use crate::engine::runs::run_report::{AgentResult, RunReport};
 use crate::engine::store::address::RecordedAddress;
 use crate::engine::store::record::{Outcome, RunEvent};
 use crate::engine::store::run_log;
 use crate::engine::store::unchanged_record::merge_unchanged;
-use crate::error::{Error, ErrorKind};
 
 /// The end of a run.
 pub(super) struct RunEnding<'r, 'a> {

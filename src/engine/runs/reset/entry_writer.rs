@@ -5,13 +5,13 @@ use std::sync::Arc;
 use chrono::{DateTime, FixedOffset};
 
 use crate::archive::{self, EntryDraft, EntryKind, WrittenEntry};
+use crate::base::digest::Digest;
+use crate::base::error::Error;
 use crate::boundary::Baseline;
 use crate::config::Agent;
-use crate::digest::Digest;
 use crate::engine::store::record::FileState;
 use crate::engine::watch::Scanner;
 use crate::engine::watch::classify::{Classification, MemoryAccumulator, classify, window_size};
-use crate::error::Error;
 
 /// The baselines that a memory is classified against.
 pub(super) struct References {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use super::{ProgressCallback, Run};
+use crate::base::error::{Error, Result};
 use crate::config::Agent;
 use crate::engine::runs::Runs;
 use crate::engine::runs::plan::Plan;
@@ -12,7 +13,6 @@ use crate::engine::store::journal::{Transaction, read_journal};
 use crate::engine::store::lock;
 use crate::engine::store::record::{Operation, RunEvent};
 use crate::engine::watch::parallel::map_agents_by_site;
-use crate::error::{Error, Result};
 
 /// An agent's turn of a run that ended within it, as by a kill or a power cut.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,6 +4,7 @@
 use std::sync::{Arc, PoisonError};
 
 use super::Run;
+use crate::base::error::{Error, ErrorKind};
 use crate::boundary::Baseline;
 use crate::config::Agent;
 use crate::engine::kept_scratch::KeptScratch;
@@ -16,7 +17,6 @@ use crate::engine::runs::undo::{
 };
 use crate::engine::store::record::{FileState, RunEvent};
 use crate::engine::watch::classify::count_lines;
-use crate::error::{Error, ErrorKind};
 use crate::transport::MemoryObject;
 
 impl Run<'_> {

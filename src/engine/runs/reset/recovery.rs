@@ -12,8 +12,9 @@ use super::screening::{EntryJournal, ReleasedEntry};
 use super::settle::{DisplacedFiles, LateWrites};
 use super::turn::hold_lock_guard;
 use crate::archive::WrittenEntry;
+use crate::base::durable;
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::config::Agent;
-use crate::durable;
 use crate::engine::runs::Runs;
 use crate::engine::store::address::{connection_target, host_name};
 use crate::engine::store::journal::{
@@ -21,7 +22,6 @@ use crate::engine::store::journal::{
 };
 use crate::engine::store::lock::AgentLock;
 use crate::engine::store::record::{FileState, Operation, Outcome, RunEvent};
-use crate::error::{Error, ErrorKind, Result};
 use crate::transport::{
     FailureCause, InstalledMemory, InterruptedRun, MemoryDirectory, TransportError,
 };

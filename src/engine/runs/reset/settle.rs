@@ -11,13 +11,13 @@ use std::collections::HashMap;
 
 use super::Run;
 use crate::archive::{BaseContent, EntryKind, WrittenEntry};
+use crate::base::digest::{Digest, Hasher};
+use crate::base::error::{Error, ErrorKind};
 use crate::config::Agent;
-use crate::digest::{Digest, Hasher};
 use crate::engine::runs::undo::ContentParts;
 use crate::engine::store::journal::{Journal, JournalRecord};
 use crate::engine::store::record::{FileState, RunEvent};
 use crate::engine::watch::degraded;
-use crate::error::{Error, ErrorKind};
 use crate::transport::{
     Attributes, DisplacedObject, FileReader, MemoryDirectory, SettleOutcome, SpecialFile, Stamp,
     SwapMethod, TransportError,

@@ -9,9 +9,10 @@ use super::early_end::EarlyEnd;
 use super::queued_turn::QueuedTurn;
 use super::{Run, RunStage};
 use crate::archive::WrittenEntry;
+use crate::base::digest::Digest;
+use crate::base::durable;
+use crate::base::error::{Error, ErrorKind};
 use crate::config::Agent;
-use crate::digest::Digest;
-use crate::durable;
 use crate::engine::runs::plan::PlanStep;
 use crate::engine::runs::undo::{ContentParts, Replacement};
 use crate::engine::shared_memories::sharing_error;
@@ -21,7 +22,6 @@ use crate::engine::store::lock;
 use crate::engine::store::lock::AgentLock;
 use crate::engine::store::record::{FileState, RunEvent};
 use crate::engine::watch::degraded;
-use crate::error::{Error, ErrorKind};
 use crate::transport::{
     Attributes, ByteSink, FailureCause, MemoryDirectory, NewMemory, StagedAttributes, SwapForecast,
     SwapMethod, SwapOutcome, UnsyncedObject,

@@ -1,6 +1,6 @@
 //! What a result says of an event that could not be appended to the ledger.
 
-use crate::error::{Error, ErrorKind};
+use crate::base::error::{Error, ErrorKind};
 
 /// Adds to a result that its event is not recorded, and why. `what` has no reason.
 pub(super) fn append_unrecorded_note(

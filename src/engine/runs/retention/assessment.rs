@@ -16,8 +16,8 @@ use super::ledger_facts::{EntryRecord, LedgerFacts, LedgerQuery};
 use super::scope::RetentionScope;
 use super::unused_versions::VersionCandidates;
 use crate::archive::{Archive, ArchiveEntry, PinFault, Pins};
+use crate::base::error::{Error, Result};
 use crate::engine::runs::Retention;
-use crate::error::{Error, Result};
 
 /// Why retention keeps an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]

@@ -2,9 +2,9 @@
 
 use chrono::{DateTime, Duration, FixedOffset};
 
+use crate::base::error::Result;
+use crate::base::moment::Zone;
 use crate::engine::runs::Retention;
-use crate::error::Result;
-use crate::moment::Zone;
 
 /// Minimum age of the run that confirms the current date.
 const MIN_CONFIRMATION_AGE: Duration = Duration::days(1);

@@ -7,13 +7,13 @@ use super::expired::{Expired, describe_older_entries};
 use super::scope::RetentionScope;
 use super::unused_versions::describe_unused_versions;
 use crate::archive::ArchiveEntry;
+use crate::base::digest::Digest;
+use crate::base::error::{Error, Result};
 use crate::baseline::StoredVersion;
-use crate::digest::Digest;
 use crate::engine::runs::Retention;
 use crate::engine::runs::plan::RetentionPlan;
 use crate::engine::store::lock;
 use crate::engine::store::record::{MAX_NAMES_PER_RECORD, Operation, RunEvent};
-use crate::error::{Error, Result};
 
 /// The entries or versions that one record of a deletion names.
 enum ExpiredPart<'e> {

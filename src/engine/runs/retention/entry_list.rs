@@ -9,9 +9,9 @@ use super::dates;
 use super::ledger_facts::{LedgerFacts, LedgerQuery};
 use crate::archive::search::{EntryFacts, EntryFilter};
 use crate::archive::{Archive, ArchiveEntry, Pins};
+use crate::base::error::{Error, Result};
 use crate::engine::runs::Retention;
 use crate::engine::store::entry_directories::EntryDirectory;
-use crate::error::{Error, Result};
 use crate::lint::ScanSummary;
 
 /// An entry, and the reasons to keep it.

@@ -7,9 +7,9 @@ use super::dates::{RetentionDates, describe_days};
 use super::scope::RetentionScope;
 use super::unused_versions::{UnusedVersions, VersionCandidates, describe_unused_versions};
 use crate::archive::ArchiveEntry;
+use crate::base::error::Result;
 use crate::baseline::StoredVersion;
 use crate::engine::runs::Retention;
-use crate::error::Result;
 
 /// What retention may delete now, and why other things stay.
 #[derive(Default)]

@@ -8,12 +8,12 @@ use chrono::{DateTime, FixedOffset};
 
 use super::record_dates::{RecordDates, RecordPlace};
 use crate::archive::{self, Archive, EntryKind, Pins, parse_entry_name};
+use crate::base::digest::Digest;
+use crate::base::error::Result;
 use crate::boundary::BoundaryRule;
-use crate::digest::Digest;
 use crate::engine::runs::Retention;
 use crate::engine::store::record::{FileState, LedgerRecord, Operation, Outcome, RunEvent};
 use crate::engine::store::unchanged_agents::UnchangedAgents;
-use crate::error::Result;
 use crate::lint::ScanSummary;
 
 /// Number of versions that were pushed to an agent last and are kept whatever their age: the one

@@ -12,10 +12,10 @@ use super::dates::{RetentionDates, days, describe_days};
 use super::scope::RetentionScope;
 use super::unused_versions::{UnusedVersions, VersionCandidates};
 use crate::archive::{self, Archive, DiskSpace, EntryKind, format_stamp};
-use crate::digest::Digest;
+use crate::base::digest::Digest;
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::engine::runs::Retention;
 use crate::engine::store::record::Outcome;
-use crate::error::{Error, ErrorKind, Result};
 
 /// Retention times, in days, whose gain is shown if they are shorter than the configured one.
 const SHORTER_DAYS: [u32; 8] = [365, 180, 90, 21, 14, 7, 3, 1];

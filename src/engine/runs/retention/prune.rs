@@ -6,14 +6,14 @@ use std::path::PathBuf;
 use super::deletion::Deletion;
 use super::overview::{AssessedOverview, ExpiringEntry, FailedAgents, RetentionOverview};
 use super::scope::RetentionScope;
+use crate::base::digest::Digest;
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::config::is_agent_name;
-use crate::digest::Digest;
 use crate::engine::runs::Retention;
 use crate::engine::runs::plan::RetentionPlan;
 use crate::engine::store::lock::{AgentLock, acquire_agent_lock};
 use crate::engine::store::record::new_run_id;
 use crate::engine::store::run_log;
-use crate::error::{Error, ErrorKind, Result};
 
 /// What a command deleted from the archive.
 #[derive(Clone, Debug)]

@@ -12,7 +12,7 @@
 
 use chrono::{DateTime, FixedOffset, TimeDelta};
 
-use crate::clock::BootTime;
+use crate::base::clock::BootTime;
 
 /// A smaller jump is a drift that matters to nothing that is counted in days.
 const MIN_JUMP: TimeDelta = TimeDelta::hours(1);

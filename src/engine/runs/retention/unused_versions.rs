@@ -17,10 +17,10 @@ use std::collections::HashSet;
 
 use super::dates::RetentionDates;
 use super::ledger_facts::{KEPT_PUSHED_VERSIONS, LedgerFacts};
+use crate::base::digest::Digest;
+use crate::base::error::Result;
 use crate::baseline::{self, StoredVersion};
-use crate::digest::Digest;
 use crate::engine::runs::Retention;
-use crate::error::Result;
 
 /// Seconds between two full checks by runs: each reads the whole ledger and lists the whole archive.
 const CHECK_INTERVAL_SECONDS: i64 = 24 * 60 * 60;

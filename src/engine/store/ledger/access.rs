@@ -8,10 +8,10 @@ use super::{
     SegmentReport, check_repeated_segments, check_segments, is_compaction_due, move_old_records,
     read_record_at,
 };
-use crate::digest::Digest;
+use crate::base::digest::Digest;
+use crate::base::error::Result;
 use crate::engine::store::Ledger;
 use crate::engine::store::record::{LedgerPosition, LedgerRecord, RunEvent};
-use crate::error::Result;
 use crate::transport::Attributes;
 
 impl Ledger {

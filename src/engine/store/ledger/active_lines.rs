@@ -9,8 +9,8 @@ use std::sync::Arc;
 use super::files::ReadAt;
 use super::record_line::{MAX_RECORD_BYTES, broken_chain_error, parse_record_header};
 use super::segment::{Segment, SegmentLines};
-use crate::digest::Digest;
-use crate::error::{PathContext, Result};
+use crate::base::digest::Digest;
+use crate::base::error::{PathContext, Result};
 
 /// The first difference between the active file and a segment.
 pub(super) enum ActiveDifference {
@@ -80,7 +80,7 @@ impl<'p> ActiveLines<'p> {
     /// Takes the next line with its line feed.
     ///
     /// # Errors
-    /// [`crate::error::ErrorKind::Integrity`] if it does not continue the one before.
+    /// [`crate::base::error::ErrorKind::Integrity`] if it does not continue the one before.
     pub fn take_line(&mut self) -> Result<Vec<u8>> {
         let number = self.line_number();
         let broken = |why: &str| Err(broken_chain_error(self.path, number, why));

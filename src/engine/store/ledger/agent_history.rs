@@ -6,7 +6,7 @@ use chrono::{DateTime, FixedOffset};
 use serde::{Deserialize, Serialize};
 
 use crate::archive::WrittenEntry;
-use crate::digest::Digest;
+use crate::base::digest::Digest;
 use crate::engine::store::address::RecordedAddress;
 use crate::engine::store::record::{FileState, LastRun, LedgerPosition, Outcome, RunEvent};
 use crate::transport::{Attributes, ObjectId};

@@ -10,10 +10,10 @@ use super::files::LedgerFiles;
 use super::locked::LEDGER_FILE_NAME;
 use super::scan::LedgerScan;
 use crate::archive::PROGRAM_DIRECTORY_NAME;
-use crate::digest::Digest;
-use crate::durable;
+use crate::base::digest::Digest;
+use crate::base::durable;
+use crate::base::error::Result;
 use crate::engine::store::record::LedgerPosition;
-use crate::error::Result;
 
 /// The file in the program's directory.
 pub(super) const ARCHIVE_ID_FILE_NAME: &str = "archive-id";

@@ -32,10 +32,10 @@ use super::record_line::broken_chain_error;
 use super::segment::{MAX_SEGMENT_BYTES, Segment, compress};
 use super::segment_check::check_repeated_segments;
 use crate::archive::Archive;
-use crate::digest::Digest;
-use crate::durable::{self, NewFile};
-use crate::error::{Error, ErrorKind, PathContext, Result};
-use crate::quantity::format_count;
+use crate::base::digest::Digest;
+use crate::base::durable::{self, NewFile};
+use crate::base::error::{Error, ErrorKind, PathContext, Result};
+use crate::base::quantity::format_count;
 
 /// Written to a replaced file, for a process of a version that waits for a lock of the file itself: it
 /// then finds a line that it cannot continue, and does not append to a file without a name.

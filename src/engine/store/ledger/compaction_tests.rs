@@ -16,8 +16,8 @@ use super::files::LedgerFiles;
 use super::locked::LEDGER_FILE_NAME;
 use super::segment::Segment;
 use super::*;
-use crate::clock::{Clock, SystemClock};
-use crate::sys;
+use crate::base::clock::{Clock, SystemClock};
+use crate::base::sys;
 
 /// Limits at which a dozen records make a segment.
 const SMALL: CompactionLimits = CompactionLimits {

@@ -16,10 +16,10 @@ use std::sync::Arc;
 
 use super::record_line::{MAX_RECORD_BYTES, broken_chain_error, parse_record_header};
 use super::segment::{Segment, SegmentLines};
-use crate::digest::{Digest, Hasher};
-use crate::durable;
+use crate::base::digest::{Digest, Hasher};
+use crate::base::durable;
+use crate::base::error::{Error, ErrorKind, PathContext, Result};
 use crate::engine::store::record::LedgerPosition;
-use crate::error::{Error, ErrorKind, PathContext, Result};
 
 /// Size of the first read for a line.
 const LINE_CHUNK_BYTES: usize = 4096;

@@ -19,10 +19,10 @@ use super::agent_history::AgentHistory;
 use super::files::LedgerFiles;
 use super::stored_histories::StoredHistories;
 use crate::archive::Archive;
-use crate::digest::Digest;
-use crate::durable;
+use crate::base::digest::Digest;
+use crate::base::durable;
+use crate::base::error::{PathContext, Result};
 use crate::engine::store::record::{LedgerPosition, LedgerRecord, RunEvent};
-use crate::error::{PathContext, Result};
 
 /// The index file in the program's directory, and its name while it is written.
 const INDEX_FILE_NAME: &str = "ledger.index";

@@ -12,12 +12,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::archive::{Archive, PROGRAM_DIRECTORY_NAME};
-use crate::clock::Clock;
-use crate::durable;
+use crate::base::clock::Clock;
+use crate::base::durable;
+use crate::base::error::{Error, ErrorKind, PathContext, Result};
+use crate::base::sys::{self, LockConflict};
 use crate::engine::store::lock;
 use crate::engine::store::semaphore::Permit;
-use crate::error::{Error, ErrorKind, PathContext, Result};
-use crate::sys::{self, LockConflict};
 
 /// Name of the active file in the program's own directory.
 pub(super) const LEDGER_FILE_NAME: &str = "ledger.jsonl";

@@ -6,10 +6,10 @@ use std::path::Path;
 use chrono::{DateTime, FixedOffset};
 use serde::{Deserialize, Deserializer};
 
-use crate::clock::BootTime;
-use crate::digest::Digest;
+use crate::base::clock::BootTime;
+use crate::base::digest::Digest;
+use crate::base::error::{Error, ErrorKind};
 use crate::engine::store::record::{LedgerRecord, RunEvent};
-use crate::error::{Error, ErrorKind};
 
 /// The largest size of a record; real ones are far smaller, and a longer line is not a record.
 pub(super) const MAX_RECORD_BYTES: u64 = 16 << 20;

@@ -3,10 +3,10 @@
 
 use super::reverse_scan::RecordSummary;
 use super::scan::LedgerScan;
-use crate::digest::Digest;
+use crate::base::digest::Digest;
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::engine::store::Ledger;
 use crate::engine::store::record::{LedgerPosition, LedgerRecord};
-use crate::error::{Error, ErrorKind, Result};
 
 /// A range of records of a ledger; only one is held in memory at a time.
 pub struct RecordRange<'e> {

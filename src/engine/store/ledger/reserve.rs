@@ -12,9 +12,9 @@ use std::os::unix::fs::OpenOptionsExt;
 
 use super::locked::{LEDGER_FILE_NAME, LockedLedger};
 use crate::archive::Archive;
-use crate::digest::Digest;
-use crate::durable;
-use crate::error::{PathContext, Result};
+use crate::base::digest::Digest;
+use crate::base::durable;
+use crate::base::error::{PathContext, Result};
 
 /// Name of the reserve in the program's own directory.
 const RESERVE_FILE_NAME: &str = "ledger.reserve";

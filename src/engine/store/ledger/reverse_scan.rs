@@ -11,10 +11,10 @@ use serde::Deserialize;
 use super::files::{LedgerFiles, RecordPlace};
 use super::record_line::{MAX_RECORD_BYTES, describe_fault, deserialize_seq, parse_record};
 use super::segment::Segment;
-use crate::digest::Digest;
+use crate::base::digest::Digest;
+use crate::base::error::{Error, PathContext, Result};
+use crate::base::moment::Zone;
 use crate::engine::store::record::{LedgerPosition, LedgerRecord};
-use crate::error::{Error, PathContext, Result};
-use crate::moment::Zone;
 
 /// How many bytes are read at a time.
 const READ_CHUNK_BYTES: u64 = 256 * 1024;

@@ -13,10 +13,10 @@ use super::record_line::{
     MAX_RECORD_BYTES, broken_chain_error, describe_fault, parse_record, parse_record_header,
 };
 use super::segment::{Segment, SegmentLines};
-use crate::digest::Digest;
+use crate::base::digest::Digest;
+use crate::base::error::{Error, PathContext, Result};
 use crate::engine::store::record::{LedgerPosition, LedgerRecord};
 use crate::engine::store::run_log;
-use crate::error::{Error, PathContext, Result};
 
 /// Size of the reads from the active file.
 const READ_BUFFER_BYTES: usize = 128 * 1024;

@@ -15,8 +15,8 @@ use flate2::bufread::GzDecoder;
 use flate2::write::GzEncoder;
 
 use super::record_line::{MAX_RECORD_BYTES, MAX_SEQ, parse_record_header};
-use crate::durable;
-use crate::error::{Error, ErrorKind, Result};
+use crate::base::durable;
+use crate::base::error::{Error, ErrorKind, Result};
 
 /// Maximum size of a segment's lines, unless it has a single record that is longer.
 pub(super) const MAX_SEGMENT_BYTES: u64 = 1 << 20;

@@ -7,8 +7,8 @@ use super::active_lines::{ActiveDifference, ActiveLines};
 use super::files::LedgerFiles;
 use super::record_line::parse_record_header;
 use super::segment::{Segment, SegmentLines};
-use crate::digest::Digest;
-use crate::error::{Error, ErrorKind, Result};
+use crate::base::digest::Digest;
+use crate::base::error::{Error, ErrorKind, Result};
 
 /// The segments of a ledger, as far as a scan does not show it.
 #[derive(Default)]

@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 use super::agent_history::AgentHistory;
-use crate::digest::Digest;
+use crate::base::digest::Digest;
 
 /// Digits of each number in a row.
 const DIGITS: usize = 16;

@@ -20,9 +20,9 @@ use memchr::{memchr, memchr_iter, memmem, memrchr};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::clock::{Clock, MAX_CLOCK_LEAD};
+use crate::base::clock::{Clock, MAX_CLOCK_LEAD};
+use crate::base::durable;
 use crate::config::is_agent_name;
-use crate::durable;
 use crate::engine::store::state::State;
 
 /// Maximum size of the file: that of a hundred thousand agents. A larger one counts as absent.

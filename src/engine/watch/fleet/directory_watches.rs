@@ -13,11 +13,11 @@ use rustix::io::Errno;
 
 use super::change_scopes::{ChangeTarget, change_scopes};
 use super::{FleetEvent, UNWATCHED_SWEEP_INTERVAL, WatchLoop};
-use crate::durable;
+use crate::base::durable;
+use crate::base::error::ErrorKind;
 use crate::engine::Observation;
 use crate::engine::store::lock;
 use crate::engine::watch::Watch;
-use crate::error::ErrorKind;
 
 /// Maximum number of directories that are watched per turn after the first read.
 const MAX_WATCHES_PER_TURN: usize = 256;

@@ -16,10 +16,10 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use self::poll_schedule::PollSchedule;
 use super::observation_stamps::{AgentStamps, MemoryStamps, ObservationStamps};
 use super::{FleetEvent, JobCounter};
+use crate::base::error::Error;
 use crate::engine::store::state_log::StateNote;
 use crate::engine::watch::Watch;
 use crate::engine::{HostStatus, Observation};
-use crate::error::Error;
 use crate::transport::{
     ConnectionStatus, MemoryObject, ProbeOutcome, Reachability, Transport, TransportError,
 };

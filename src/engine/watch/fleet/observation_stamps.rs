@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use chrono::{DateTime, FixedOffset};
 
+use crate::base::error::ErrorKind;
 use crate::baseline;
 use crate::baseline::seal::{self, SealMeta};
 use crate::config::Agent;
@@ -15,7 +16,6 @@ use crate::engine::store::lock::LockDirectory;
 use crate::engine::store::observation::Blocker;
 use crate::engine::watch::Watch;
 use crate::engine::watch::content_cache::RECENT_CHANGE;
-use crate::error::ErrorKind;
 use crate::transport::{FileMetadata, MemoryObject, Stamp, TransportError};
 
 /// The known stamps of agents.

@@ -10,13 +10,13 @@ use super::directory_watches::{DirectoryInodes, target_directory_inode};
 use super::observation_stamps::{
     AgentStamps, MemoryStamps, ObservationStamps, OtherStamps, target_stamp_of,
 };
+use crate::base::durable;
+use crate::base::file_systems::GroupedByFileSystem;
+use crate::base::threads::map_on_processors;
 use crate::config::Agent;
-use crate::durable;
 use crate::engine::Observation;
 use crate::engine::watch::Watch;
 use crate::engine::watch::observe::QuickObservation;
-use crate::file_systems::GroupedByFileSystem;
-use crate::threads::map_on_processors;
 use crate::transport::Stamp;
 
 /// Changes that the watcher did not report.

@@ -4,12 +4,12 @@ use std::sync::Mutex;
 
 use chrono::{DateTime, FixedOffset};
 
+use crate::base::error::{Error, ErrorKind};
 use crate::baseline::BaselineCache;
 use crate::boundary::Boundary;
 use crate::config::Agent;
 use crate::engine::watch::Observer;
 use crate::engine::watch::classify::{MemoryAccumulator, classify, window_size};
-use crate::error::{Error, ErrorKind};
 
 /// The beginning of a memory as it was read.
 pub(in crate::engine) struct MemoryText {

@@ -17,7 +17,7 @@ use rustix::net::sockopt::socket_peercred;
 use rustix::process::{DumpableBehavior, Uid, geteuid, set_dumpable_behavior};
 use zeroize::Zeroizing;
 
-use crate::secret;
+use crate::base::secret;
 
 /// The environment variable with the path of the console's socket; if it is set, this program is
 /// only the helper.

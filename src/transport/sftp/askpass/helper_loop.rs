@@ -14,7 +14,7 @@ use rustix::process::geteuid;
 
 use super::helper::{self, MAX_REQUEST_BYTES};
 use super::{BrokerShared, MAX_OPEN_QUESTIONS};
-use crate::clock::{Clock, SystemClock};
+use crate::base::clock::{Clock, SystemClock};
 
 /// Time for a helper to send its question.
 const HELPER_READ_TIMEOUT: Duration = Duration::from_secs(60);

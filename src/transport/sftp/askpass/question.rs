@@ -1,7 +1,7 @@
 //! Parses the questions of ssh. Their kind is recognised by their words alone, which are not
 //! translated (readpass.c, sshconnect.c, sshconnect2.c, of OpenSSH 8.4 to 10).
 
-use crate::untrusted::Untrusted;
+use crate::base::untrusted::Untrusted;
 
 /// A question of ssh while it connects to a host.
 #[derive(Clone, Debug, PartialEq, Eq)]

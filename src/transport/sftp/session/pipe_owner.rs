@@ -14,7 +14,7 @@ use super::{
     CloseReason, Deadline, MAX_EXPECTED_BYTES, MAX_REQUESTS_IN_FLIGHT, QueuedBatch, RequestError,
     SessionError, SessionPipes, SessionShared, SessionState, StderrTail, WRITE_BURST_BYTES, lock,
 };
-use crate::clock::{Clock, SystemClock};
+use crate::base::clock::{Clock, SystemClock};
 use crate::transport::sftp::wire::{
     self, FrameSplitter, MalformedPacket, Request, ServerExtensions,
 };
@@ -95,7 +95,7 @@ fn protocol_violation(malformed: MalformedPacket) -> CloseReason {
 }
 
 fn io_close_reason(errno: Errno) -> CloseReason {
-    CloseReason::Io(crate::error::describe_io_error(&errno.into()))
+    CloseReason::Io(crate::base::error::describe_io_error(&errno.into()))
 }
 
 /// Ends the session even after a panic, so that no caller waits for ever.

@@ -20,7 +20,7 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 
 use super::lock;
-use crate::clock::{Clock, SystemClock};
+use crate::base::clock::{Clock, SystemClock};
 
 /// Events that one call returns; others follow with the next call.
 const MAX_EVENTS: usize = 256;

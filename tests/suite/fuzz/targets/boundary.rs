@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use memory_shepherd::base::digest::Digest;
 use memory_shepherd::boundary::{self, Baseline, Boundary, BoundaryRule, SeparatorLines};
-use memory_shepherd::digest::Digest;
 
 use super::{PART_SEPARATOR, input_part};
 

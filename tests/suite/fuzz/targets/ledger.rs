@@ -11,10 +11,10 @@ use flate2::write::GzEncoder;
 
 use crate::fake_transport::FakeTransport;
 use memory_shepherd::archive;
-use memory_shepherd::clock::SystemClock;
-use memory_shepherd::digest::Digest;
+use memory_shepherd::base::clock::SystemClock;
+use memory_shepherd::base::digest::Digest;
+use memory_shepherd::base::error::{Error, ErrorKind};
 use memory_shepherd::engine::{Engine, Finding, FindingSubject, LedgerRecord};
-use memory_shepherd::error::{Error, ErrorKind};
 
 use super::{directory, engine_with_config, time_of_minute};
 

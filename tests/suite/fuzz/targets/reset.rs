@@ -7,9 +7,9 @@ use std::sync::atomic::AtomicBool;
 
 use crate::fake_transport::FakeTransport;
 use memory_shepherd::archive::{self, EntryKind};
+use memory_shepherd::base::clock::SystemClock;
+use memory_shepherd::base::digest::Digest;
 use memory_shepherd::boundary::Baseline;
-use memory_shepherd::clock::SystemClock;
-use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::{Engine, Outcome, Plan, RunReport, UndoMode, UndoTarget};
 
 use super::{directory, engine_with_config, input_part};

@@ -1,6 +1,6 @@
 //! Display of untrusted text.
 
-use memory_shepherd::untrusted::{self, RevealOptions, RevealPurpose};
+use memory_shepherd::base::untrusted::{self, RevealOptions, RevealPurpose};
 use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
 

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::base::quantity::{format_count, format_size};
 use crate::console::widgets::list_pane::ListPane;
 use crate::console::widgets::plan_pane::{Confirmation, PlanPrompt};
 use crate::engine::{AgentRetention, ExpiringEntry, RetentionOverview};
-use crate::quantity::{format_count, format_size};
 
 /// Age from which on an overview is made again when the archives are opened.
 pub const MAX_OVERVIEW_AGE: Duration = Duration::from_secs(5 * 60);

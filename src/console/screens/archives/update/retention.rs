@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use crate::base::quantity::format_count;
 use crate::console::command::Command;
 use crate::console::message::Effect;
 use crate::console::model::Model;
@@ -14,7 +15,6 @@ use crate::console::screens::archives::state::retention::{
 use crate::console::screens::log::state::MessageLevel;
 use crate::console::widgets::list_pane::ListPane;
 use crate::engine::{PruneReport, RetentionOverview};
-use crate::quantity::format_count;
 
 /// Opens the page, and makes the overview again.
 pub fn open(model: &mut Model) -> Vec<Effect> {

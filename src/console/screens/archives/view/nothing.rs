@@ -1,13 +1,13 @@
 //! Draws why the list is empty: the query in words, and the nearest queries that find something.
 
 use crate::archive::search::describe_query;
+use crate::base::untrusted;
 use crate::console::canvas::{
     Canvas, fit_end_of_sentence, fit_start_of_sentence, truncate_untrusted, wrap_text,
 };
 use crate::console::command::Command;
 use crate::console::model::Model;
 use crate::console::theme::Role;
-use crate::untrusted;
 
 /// Lines that the query in words has at most.
 const MAX_QUERY_LINES: usize = 3;

@@ -4,6 +4,7 @@
 use unicode_width::UnicodeWidthStr;
 
 use super::kind_label;
+use crate::base::quantity::{format_count, format_size};
 use crate::console::canvas::{
     Canvas, fit_end_of_sentence, fit_start_of_sentence, shorten_untrusted,
 };
@@ -18,7 +19,6 @@ use crate::console::screens::archives::state::retention::{
 use crate::console::theme::Role;
 use crate::console::widgets::list_pane::{Columns, Fit};
 use crate::engine::{AgentRetention, RetentionOverview};
-use crate::quantity::{format_count, format_size};
 
 /// Lines below the rows of a plan: a rule, what is deleted, the command line, the confirmation, the
 /// message, the hints.

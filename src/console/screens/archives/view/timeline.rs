@@ -5,6 +5,7 @@ use ratatui::layout::Rect;
 
 use super::{draw_pane, join_notes, kind_label};
 use crate::archive::{Archive, has_scratch_header};
+use crate::base::quantity::{format_count, format_size};
 use crate::console::canvas::{
     Canvas, end_of_untrusted, fit_end_of_sentence, fit_start_of_sentence, shorten_untrusted,
     truncate_untrusted, wrap_text,
@@ -23,7 +24,6 @@ use crate::engine::{
     EntryPresence, HistoryEntry, Outcome, TimelineEntry, TimelineRow, TimelineSubject,
     UnchangedRuns,
 };
-use crate::quantity::{format_count, format_size};
 
 /// Returns the columns of a list of this width.
 fn columns(width: u16) -> Columns {

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use super::promoting::insert_promoted;
 use super::replacement::replace_text;
+use crate::base::quantity::format_count;
 use crate::console::command::Command;
 use crate::console::message::{DraftChange, DraftText, Effect};
 use crate::console::model::Model;
 use crate::console::screens::editor::state::{EditorDialog, EditorScreen, FileOnDisk, QuitRequest};
 use crate::console::screens::log::state::MessageLevel;
 use crate::engine::{DraftId, SealMatch};
-use crate::quantity::format_count;
 
 /// The word that confirms the removal of a draft.
 const DISCARD_WORD: &str = "discard";

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::replacement::replace_text;
 use super::saving::request_save;
 use super::{read_only_reason, show};
+use crate::base::error::Error;
 use crate::console::message::{Effect, ExternalText};
 use crate::console::model::Model;
 use crate::console::screen::Screen;
@@ -13,7 +14,6 @@ use crate::console::screens::editor::buffer::TextBuffer;
 use crate::console::screens::editor::state::{EditorScreen, FileOnDisk};
 use crate::console::screens::log::state::MessageLevel;
 use crate::engine::{BaselineFile, Observation, OpenedBaseline};
-use crate::error::Error;
 
 /// Interval of the checks while nothing reports a change.
 const CHECK_INTERVAL: Duration = Duration::from_secs(20);

@@ -2,12 +2,12 @@
 //! separator, where they stay selected. Nothing is saved.
 
 use super::{change_text, jump_after, open_for, show};
+use crate::base::quantity::format_count;
 use crate::console::command::Command;
 use crate::console::message::Effect;
 use crate::console::model::Model;
 use crate::console::screen::Screen;
 use crate::console::screens::editor::promotion::{Insertion, PromotedLines};
-use crate::quantity::format_count;
 
 /// Opens the baseline of the agent on the screen, to insert the marked lines of its scratch, or the
 /// line under the cursor.

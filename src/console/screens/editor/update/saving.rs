@@ -7,6 +7,10 @@ use unicode_width::UnicodeWidthStr;
 use super::drafts::{discard_draft, recover_draft};
 use super::promoting::insert_promoted;
 use super::{change_text, close, jump_in_text, keep_cursor_visible};
+use crate::base::digest::Digest;
+use crate::base::error::{Error, ErrorKind};
+use crate::base::quantity::format_count;
+use crate::base::untrusted;
 use crate::console::chooser;
 use crate::console::command::Command;
 use crate::console::message::{Effect, FileComparison, ReplacedBaseline, SavedText, TextSave};
@@ -17,12 +21,8 @@ use crate::console::screens::editor::state::{EditorDialog, EditorScreen, FileOnD
 use crate::console::screens::log::state::MessageLevel;
 use crate::console::text::{Arrangement, Pane, PreparedText};
 use crate::console::widgets::prompt::{Prompt, PromptPurpose};
-use crate::digest::Digest;
 use crate::engine::{BaselineFile, SealMatch};
-use crate::error::{Error, ErrorKind};
 use crate::lint::Severity;
-use crate::quantity::format_count;
-use crate::untrusted;
 
 /// The word that confirms a save over a file that has changed.
 pub const OVERWRITE_WORD: &str = "overwrite";

@@ -5,6 +5,8 @@
 use unicode_width::UnicodeWidthStr;
 
 use super::severity_sign;
+use crate::base::quantity::format_count;
+use crate::base::untrusted;
 use crate::console::age::format_time;
 use crate::console::canvas::{Canvas, fit_end_of_sentence, fit_start_of_sentence, wrap_text};
 use crate::console::frame::KEYS_IGNORED_NOTICE;
@@ -13,8 +15,6 @@ use crate::console::screens::editor::state::{EditorDialog, EditorScreen, FileOnD
 use crate::console::theme::Role;
 use crate::console::widgets::prompt::PromptPurpose;
 use crate::engine::{BaselineFile, SealMatch};
-use crate::quantity::format_count;
-use crate::untrusted;
 
 /// Most rows of a question.
 const MAX_QUESTION_ROWS: usize = 4;

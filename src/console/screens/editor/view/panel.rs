@@ -3,6 +3,8 @@
 use ratatui::layout::Rect;
 
 use super::severity_sign;
+use crate::base::quantity::format_count;
+use crate::base::untrusted;
 use crate::console::agent_row::known_scratch_lines;
 use crate::console::canvas::{Canvas, truncate_untrusted, wrap_text};
 use crate::console::command::Command;
@@ -11,8 +13,6 @@ use crate::console::screens::editor::state::{EditorPanel, EditorScreen};
 use crate::console::theme::{Role, role_of_state};
 use crate::console::widgets::list_pane::ListPane;
 use crate::engine::{NextRuleChange, State};
-use crate::quantity::format_count;
-use crate::untrusted;
 
 /// Rows of the explanation below the findings, where there is room for them.
 const MAX_EXPLANATION_ROWS: u16 = 11;

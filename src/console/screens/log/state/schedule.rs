@@ -9,7 +9,7 @@ use super::RunSummary;
 use crate::console::key_guard::KeyGuard;
 use crate::console::widgets::plan_pane::PlanPrompt;
 use crate::engine::{Outcome, Trigger};
-use crate::schedule::{
+use crate::unattended::schedule::{
     GroupSchedule, ManagerSchedule, RunOutcomes, ScheduleAction, ScheduleChange, ScheduleOverview,
     SchedulePause, ScheduleSkip, TimerResult, TimerSchedule, UnitScope, timer_argument,
 };

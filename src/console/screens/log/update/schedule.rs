@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use crate::base::error::Error;
 use crate::console::key_guard::KeyGuard;
 use crate::console::message::Effect;
 use crate::console::model::Model;
@@ -11,8 +12,7 @@ use crate::console::screens::log::state::schedule::{
     MAX_SCHEDULE_AGE, REFRESH_INTERVAL, ScheduleView, TimerDialog,
 };
 use crate::console::widgets::list_pane::step_index;
-use crate::error::Error;
-use crate::schedule::{ScheduleChange, ScheduleOverview};
+use crate::unattended::schedule::{ScheduleChange, ScheduleOverview};
 
 /// Asks for the schedule.
 pub fn request(model: &mut Model) -> Effect {

@@ -4,6 +4,8 @@
 use chrono::{DateTime, FixedOffset};
 use unicode_width::UnicodeWidthStr;
 
+use crate::base::quantity::format_count;
+use crate::base::untrusted;
 use crate::console::age::format_age;
 use crate::console::canvas::{Canvas, fit_end_of_sentence};
 use crate::console::command::Command;
@@ -12,11 +14,9 @@ use crate::console::screen::Screen;
 use crate::console::screens::log::state::schedule::{TimerRow, TimerSource};
 use crate::console::theme::Role;
 use crate::console::widgets::list_pane::{Columns, Fit, ListPane};
-use crate::quantity::format_count;
-use crate::schedule::{
+use crate::unattended::schedule::{
     HeldAgent, ManagerSchedule, ScheduleHold, ScheduleOverview, TimerResult, UnitScope,
 };
-use crate::untrusted;
 
 /// Columns from which the agents of a timer have a column of their own.
 const MIN_WIDE_COLUMNS: u16 = 110;

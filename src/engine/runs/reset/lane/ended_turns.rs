@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use super::{ResetLane, Turn};
 use crate::archive::WrittenEntry;
-use crate::digest::Digest;
+use crate::base::digest::Digest;
+use crate::base::error::{Error, ErrorKind};
 use crate::engine::runs::plan::{EQUAL_REASON, PUSHED_REASON, still_absent_reason};
 use crate::engine::runs::reset::UnchangedAgent;
 use crate::engine::runs::reset::screening::{EntryJournal, ReleasedEntry};
@@ -16,7 +17,6 @@ use crate::engine::store::lock::AgentLock;
 use crate::engine::store::record::{Operation, Outcome, RunEvent};
 use crate::engine::store::run_log;
 use crate::engine::watch::parallel::Site;
-use crate::error::{Error, ErrorKind};
 
 /// A finished turn that is not reported yet.
 pub(super) struct EndedTurn {

@@ -170,7 +170,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::clock::{Clock, SystemClock};
+    use crate::base::clock::{Clock, SystemClock};
     use crate::config::{self, ConfigEnvironment};
     use crate::engine::{Engine, EngineSetup, Trigger};
     use crate::transport::local::LocalTransport;
