@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::bounded;
 use memory_shepherd::base::clock::{Clock, SystemClock};
 use memory_shepherd::config::{self, ConfigEnvironment, SshHost};
-use memory_shepherd::console::key::{Key, KeyCode};
+use memory_shepherd::console::keys::key::{Key, KeyCode};
 use memory_shepherd::console::message::Msg;
 use memory_shepherd::console::model::Moment;
 use memory_shepherd::console::theme::Theme;

@@ -42,8 +42,9 @@ use crate::base::debug_log;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::temporary::TemporaryRoot;
 use crate::config::{self, Config, ConfigEnvironment, ConfigErrors};
-use crate::console::terminal::TerminalFeatures;
-use crate::console::{self, preferences, view_state};
+use crate::console::shell::terminal::TerminalFeatures;
+use crate::console::shell::view_state;
+use crate::console::{self, preferences};
 use crate::engine::{Engine, EngineSetup, Trigger};
 use crate::transport::Transports;
 use crate::transport::local::LocalTransport;
@@ -73,7 +74,7 @@ pub struct Environment {
     /// Parent of temporary directories.
     pub temporary_root: TemporaryRoot,
     /// Command lines of the editor, the pager and the clipboard.
-    pub external_tools: console::external_tools::ExternalTools,
+    pub external_tools: console::shell::external_tools::ExternalTools,
     /// `$XDG_RUNTIME_DIR`, if it is an absolute path; holds sockets.
     pub runtime_directory: Option<PathBuf>,
     /// Path of this program, which ssh starts as its askpass helper.

@@ -5,22 +5,13 @@
 pub mod age;
 pub mod agent_row;
 pub mod availability;
-mod canvas;
 pub mod chooser;
-pub mod columns;
 pub mod command;
 mod confirmation_line;
-mod effect;
-mod event_loop;
-pub mod external_copy;
-pub mod external_tools;
 pub mod filter;
 mod frame;
 pub mod handoff;
-mod input;
-pub mod key;
-pub mod key_guard;
-pub mod keymap;
+pub mod keys;
 pub mod markdown;
 pub mod message;
 pub mod model;
@@ -28,14 +19,11 @@ pub mod overlay;
 pub mod preferences;
 pub mod screen;
 pub mod screens;
-pub mod setting_error;
-pub mod terminal;
+pub mod shell;
 pub mod text;
 pub mod theme;
-mod toml_source;
 pub mod update;
 pub mod view;
-pub mod view_state;
 pub mod widgets;
 
 use std::path::PathBuf;
@@ -51,13 +39,13 @@ use crate::transport::sftp::askpass::{self, PromptBroker};
 use crate::unattended::schedule::ManagerAccess;
 use agent_row::AgentRow;
 use command::CommandSpec;
-use effect::{EffectRunner, ObservationLoader, ScheduleAccess, UserFiles};
-pub use effect::{EngineFactory, load_runs, summarize_findings};
-use event_loop::{Console, ConsoleClock, FIRST_FRAME_WAIT, ThemeSources};
-use external_tools::ExternalTools;
 use model::{Model, Moment, ReadOnlyState};
 use screens::log::state::MessageLevel;
-use terminal::{FramePacer, TerminalFeatures, TerminalScreen};
+use shell::effect::{EffectRunner, ObservationLoader, ScheduleAccess, UserFiles};
+pub use shell::effect::{EngineFactory, load_runs, summarize_findings};
+use shell::event_loop::{Console, ConsoleClock, FIRST_FRAME_WAIT, ThemeSources};
+use shell::external_tools::ExternalTools;
+use shell::terminal::{FramePacer, TerminalFeatures, TerminalScreen};
 use text::TextOptions;
 use theme::Themes;
 
@@ -80,7 +68,7 @@ pub struct ConsoleOptions {
     /// Path of the preferences; `None` without a config directory.
     pub preferences_path: Option<PathBuf>,
     /// Location of the saved view; `None` for a temporary fleet.
-    pub view_state_file: Option<view_state::ViewStateFile>,
+    pub view_state_file: Option<shell::view_state::ViewStateFile>,
     /// The editor, the pager and the clipboard.
     pub external_tools: ExternalTools,
     /// Parent of the directories with the texts for editor and pager.
@@ -116,7 +104,7 @@ pub type RunExtraCommand = Box<dyn Fn() -> Result<String>>;
 pub fn initial_model(config: &Config, moment: Moment, size: (u16, u16)) -> Model {
     let by_config = config.general.protect == ProtectLevel::ReadOnly;
     let mut model = Model {
-        config: effect::fleet_model(config),
+        config: shell::effect::fleet_model(config),
         rows: config.agents.iter().map(AgentRow::unread).collect(),
         theme_names: Themes::default().names(),
         text_options: TextOptions {
@@ -166,7 +154,7 @@ pub fn run(options: ConsoleOptions) -> Result<bool> {
     let saved_observations = ObservationLoader::start_loading(&options.engine);
     // Signals no longer end the program from here on, so everything slow is done before.
     let (input_sender, input) = unbounded();
-    input::spawn_signal_reader(&input_sender)?;
+    shell::input::spawn_signal_reader(&input_sender)?;
     let screen = TerminalScreen::enter(options.terminal_features)?;
     let mut model = initial_model(config, clock.now(), screen.size());
     model.has_word_marks = theme.has_word_marks();
@@ -176,10 +164,13 @@ pub fn run(options: ConsoleOptions) -> Result<bool> {
     model.adopt_preferences(preferences.clone());
     match saved_view {
         Some(Ok(Some(view))) => model.restore_view_state(view),
-        Some(Err(error)) => model.report(MessageLevel::Warn, view_state::not_saved_message(&error)),
+        Some(Err(error)) => model.report(
+            MessageLevel::Warn,
+            shell::view_state::not_saved_message(&error),
+        ),
         Some(Ok(None)) | None => {}
     }
-    let input_pause = input::spawn_terminal_reader(input_sender)?;
+    let input_pause = shell::input::spawn_terminal_reader(input_sender)?;
     let user_files = UserFiles {
         preferences: options
             .preferences_path

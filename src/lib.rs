@@ -18,7 +18,7 @@
 //! `examples/embed.rs` shows the engine in another program: a configuration in code, a reset, its undo.
 //!
 //! Dependency rules, checked by `tests/suite/architecture.rs`: the modules above know neither
-//! console nor command line nor the crates that these use; only `console/terminal` and
+//! console nor command line nor the crates that these use; only `console/shell/terminal` and
 //! `cli/output.rs` write escape codes; only `demo/host.rs` and the modules below it name tokio and
 //! the SSH crates; no module reads the home directory, the environment or the clock by itself:
 //! `main` passes them in.

@@ -12,7 +12,7 @@ use memory_shepherd::base::temporary::TemporaryRoot;
 use memory_shepherd::base::trust::{TrustedUser, UserDatabase};
 use memory_shepherd::cli::{self, Environment, UserAccount};
 use memory_shepherd::config::ConfigEnvironment;
-use memory_shepherd::console::external_tools::ExternalTools;
+use memory_shepherd::console::shell::external_tools::ExternalTools;
 use memory_shepherd::transport::sftp::askpass;
 use memory_shepherd::unattended::alerts::AlertEnvironment;
 use rustix::fs::Mode;

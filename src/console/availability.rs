@@ -1,7 +1,6 @@
 //! Availability: which commands the current screen offers, and why one cannot run now.
 
 use super::command::{Command, CommandSpec, KeyContext};
-use super::keymap::{KeyMeaning, is_typed};
 use super::model::Model;
 use super::screen::Screen;
 use super::screens::agent::state::{AgentTab, MIN_SIDE_BY_SIDE_COLUMNS};
@@ -15,6 +14,7 @@ use super::screens::hosts::state::NO_HOSTS_REASON;
 use super::screens::log::state::LogRow;
 use super::screens::reset::state::{PlanRequest, PlanView, ResetStage};
 use super::widgets::plan_pane::Confirmation;
+use crate::console::keys::keymap::{KeyMeaning, is_typed};
 use crate::engine::{Protection, SealMatch, UndoMode};
 
 /// Returns the commands available in the current context. Omits the commands about hidden marks

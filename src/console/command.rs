@@ -490,7 +490,7 @@ table! {
     Help                   "help"           "help"               General    &[Any], ["?" "F1"], "Show the keys of this screen; Enter runs one";
 }
 
-/// Returns the row of a command of the table; [`super::keymap::Keymap::spec_of`] also knows an added
+/// Returns the row of a command of the table; [`crate::console::keys::keymap::Keymap::spec_of`] also knows an added
 /// one.
 pub fn spec_of(command: Command) -> &'static CommandSpec {
     // `command_table_is_consistent` proves that every command has a row.

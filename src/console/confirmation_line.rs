@@ -3,15 +3,15 @@
 
 use unicode_width::UnicodeWidthStr;
 
-use super::canvas::{Canvas, end_of_untrusted, shorten_untrusted};
 use super::command::Command;
 use super::frame::KEYS_IGNORED_NOTICE;
-use super::keymap::CONFIRM_KEY;
 use super::model::Model;
 use super::screens::reset::state::ResetStage;
 use super::theme::Role;
 use super::widgets::plan_pane::{Confirmation, PlanPrompt};
 use crate::base::untrusted;
+use crate::console::keys::keymap::CONFIRM_KEY;
+use crate::console::widgets::canvas::{Canvas, end_of_untrusted, shorten_untrusted};
 use crate::engine::{StepAction, UndoMode};
 
 /// Cells of the typed text that are visible at least.

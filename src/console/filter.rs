@@ -8,8 +8,8 @@ use std::cell::RefCell;
 use nucleo_matcher::pattern::{CaseMatching, Normalization, Pattern};
 use nucleo_matcher::{Config, Matcher, Utf32Str};
 
-use super::setting_error::SettingError;
 use crate::config::closest_match;
+use crate::console::preferences::setting_error::SettingError;
 use crate::engine::State;
 
 /// Properties of an agent that a filter matches.

@@ -4,12 +4,7 @@
 use unicode_width::UnicodeWidthStr;
 
 use super::availability;
-use super::canvas::{
-    Canvas, end_of_untrusted, fit_end_of_sentence, shorten_untrusted, truncate_untrusted,
-};
 use super::command::{Command, CommandCategory, CommandSpec, KeyContext, requests_plan};
-use super::key::format_sequence;
-use super::keymap;
 use super::model::Model;
 use super::screen::Screen;
 use super::screens::agent::state::AgentTab;
@@ -22,6 +17,11 @@ use super::widgets::plan_pane::Confirmation;
 use super::widgets::text_pane;
 use crate::base::untrusted;
 use crate::console::agent_row::AgentRow;
+use crate::console::keys::key::format_sequence;
+use crate::console::keys::keymap;
+use crate::console::widgets::canvas::{
+    Canvas, end_of_untrusted, fit_end_of_sentence, shorten_untrusted, truncate_untrusted,
+};
 use crate::engine::{SealMatch, State, UndoMode};
 
 /// Notice shown while the key guard ignores keys that were typed ahead.

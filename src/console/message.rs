@@ -7,9 +7,7 @@ use std::sync::Arc;
 
 use chrono::{DateTime, FixedOffset};
 
-use super::external_copy::KeptCopy;
 use super::handoff::{ClipboardText, CopyOutcome, PagerText};
-use super::key::Key;
 use super::preferences::Preferences;
 use super::screens::archives::state::timeline::TimelineRequest;
 use super::screens::archives::state::{
@@ -29,6 +27,8 @@ use crate::base::error::Error;
 use crate::base::secret::Secret;
 use crate::config::{Diagnostic, SshHost};
 use crate::console::agent_row::AgentRow;
+use crate::console::keys::key::Key;
+use crate::console::shell::external_copy::KeptCopy;
 use crate::engine::{
     AgentTimeline, BaselineFile, BaselineList, BaselineVersion, ConnectionSetting, DraftId, Engine,
     FindingCounts, HistoryEntry, HostStatus, IndexProgress, MemoryAddress, NextRuleChange,

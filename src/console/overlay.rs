@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use super::command::Command;
-use super::key::Key;
-use super::key_guard::KeyGuard;
 use super::screens::agent::state::AgentTab;
 use super::screens::baselines::state::ComparedVersion;
 use super::screens::fleet::sort_order::SortOrder;
 use super::screens::log::state::schedule::TimerDialog;
 use crate::base::secret::Secret;
+use crate::console::keys::key::Key;
+use crate::console::keys::key_guard::KeyGuard;
 use crate::transport::sftp::askpass::Question;
 
 /// Overlay on top of a screen.

@@ -2,22 +2,25 @@
 //! filters, which override the defaults. Reports all errors at once, each with its line; an
 //! invalid setting leaves its default in force. Does not watch the file.
 
+pub mod setting_error;
+pub(in crate::console) mod toml_source;
+
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue};
 
-use super::columns::{self, COLUMN_LAYOUTS, FleetColumn};
 use super::command::{self, COMMAND_TABLE, Command};
 use super::filter;
-use super::key::{self, Key, format_sequence};
-use super::keymap::{self, KeyConflict, Keymap};
-use super::setting_error::SettingError;
 use super::theme::{self, ColourDepth, Themes};
-use super::toml_source::{TomlEntry, TomlSource, table_entries};
 use crate::base::{durable, error};
 use crate::config::{ConfigEnvironment, Diagnostic, DiagnosticLevel};
+use crate::console::keys::key::{self, Key, format_sequence};
+use crate::console::keys::keymap::{self, KeyConflict, Keymap};
+use crate::console::preferences::setting_error::SettingError;
+use crate::console::preferences::toml_source::{TomlEntry, TomlSource, table_entries};
+use crate::console::widgets::columns::{self, COLUMN_LAYOUTS, FleetColumn};
 
 /// Name of the preferences file.
 pub const PREFERENCES_FILE_NAME: &str = "console.toml";

@@ -81,13 +81,13 @@ pub mod verify {
     pub(in crate::console) mod view;
 }
 
-use super::canvas::Canvas;
 use super::command::{Command, KeyContext};
-use super::key::{Key, KeyCode};
 use super::message::Effect;
 use super::model::Model;
 use super::screen::Screen;
 use super::widgets::prompt::{Prompt, PromptPurpose};
+use crate::console::keys::key::{Key, KeyCode};
+use crate::console::widgets::canvas::Canvas;
 use archives::state::ArchivesPage;
 
 /// Draws the current screen.

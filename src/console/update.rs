@@ -22,7 +22,6 @@ use keys::{handle_keys, handle_paste};
 
 use super::command::Command;
 use super::handoff::HandoffRequest;
-use super::key_guard::KeyGuard;
 use super::message::{AgentTexts, Effect, Msg};
 use super::model::{Model, Moment, REFRESH_INTERVAL, background_jobs};
 use super::overlay::PendingKeys;
@@ -39,6 +38,7 @@ use super::screens::{
 };
 use crate::config::{Diagnostic, DiagnosticLevel};
 use crate::console::agent_row::AgentRow;
+use crate::console::keys::key_guard::KeyGuard;
 use crate::engine::{Observation, SavedObservations};
 
 /// Delay, once all agents are read, until the cursor is pinned: by then the operator has

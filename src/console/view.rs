@@ -8,11 +8,11 @@ mod timer_dialog;
 use ratatui::buffer::Buffer;
 use unicode_width::UnicodeWidthStr;
 
-use super::canvas::Canvas;
 use super::frame::{draw_hints, draw_message, draw_schedule_note, draw_state_counts, draw_trouble};
 use super::model::{MIN_TERMINAL_SIZE, Model};
 use super::screens;
 use super::theme::{Role, Theme, role_of_state};
+use crate::console::widgets::canvas::Canvas;
 use crate::engine::State;
 
 /// Draws the whole console, bottom layer first: the screen, then the overlay.

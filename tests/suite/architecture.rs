@@ -23,29 +23,8 @@ const MODULES: &[&str] = &[
 /// The services of the engine: each uses those before it.
 const ENGINE_SERVICES: &[&str] = &["store", "baselines", "watch", "runs", "records"];
 
-/// The pure part of the console; each entry includes the directory of the same name.
-const PURE_CONSOLE_MODULES: &[&str] = &[
-    "console/update.rs",
-    "console/model.rs",
-    "console/screens.rs",
-    "console/key_guard.rs",
-    "console/text.rs",
-    "console/markdown.rs",
-    "console/chooser.rs",
-    "console/filter.rs",
-    "console/columns.rs",
-    "console/command.rs",
-    "console/availability.rs",
-    "console/key.rs",
-    "console/keymap.rs",
-    "console/message.rs",
-    "console/overlay.rs",
-    "console/handoff.rs",
-    "console/age.rs",
-    "console/frame.rs",
-    "console/canvas.rs",
-    "console/widgets.rs",
-];
+/// The parts of the console that use files, threads, processes or the clock; all others only compute.
+const IMPURE_CONSOLE_MODULES: &[&str] = &["shell", "preferences", "theme"];
 
 /// A source file, without the parts to which the rules do not apply.
 struct Source {
@@ -173,13 +152,13 @@ const WORD_RULES: &[WordRule] = &[
         is_exempt: |path| {
             matches!(
                 path,
-                "console/event_loop.rs"
-                    | "console/input.rs"
-                    | "console/input/split_escape.rs"
-                    | "console/terminal.rs"
+                "console/shell/event_loop.rs"
+                    | "console/shell/input.rs"
+                    | "console/shell/input/split_escape.rs"
+                    | "console/shell/terminal.rs"
             )
         },
-        why: "only console/event_loop.rs, console/input and console/terminal.rs",
+        why: "only console/shell/event_loop.rs, console/shell/input and console/shell/terminal.rs",
     },
     WordRule {
         words: &["russh", "russh_sftp", "tokio"],
@@ -232,7 +211,9 @@ const WORD_RULES: &[WordRule] = &[
                 || path.starts_with("cli/schedule")
                 || matches!(
                     path,
-                    "cli/doctor/schedule.rs" | "cli/doctor/units.rs" | "console/effect/schedule.rs"
+                    "cli/doctor/schedule.rs"
+                        | "cli/doctor/units.rs"
+                        | "console/shell/effect/schedule.rs"
                 )
         },
         why: "moment::Zone knows the offset of each instant",
@@ -278,29 +259,27 @@ fn can_draw(path: &str) -> bool {
         .strip_prefix("console/screens/")
         .is_some_and(|screen| screen.split(['/', '.']).nth(1) == Some("view"));
     is_screen_view
-        || path.starts_with("console/canvas")
         || path.starts_with("console/widgets")
-        || path.starts_with("console/terminal")
+        || path.starts_with("console/shell/terminal")
         || path.starts_with("console/view")
         || path.starts_with("console/theme")
 }
 
 fn is_pure_console_file(path: &str) -> bool {
-    PURE_CONSOLE_MODULES.iter().any(|module| {
-        let directory = module.trim_end_matches("rs").replace('.', "/");
-        path == *module || path.starts_with(&directory)
-    })
+    let name = path.strip_prefix("console/").unwrap_or_default();
+    let module = name.split(['/', '.']).next().unwrap_or_default();
+    !module.is_empty() && !IMPURE_CONSOLE_MODULES.contains(&module)
 }
 
 fn may_write_escape_codes(path: &str) -> bool {
     // `untrusted` names these characters in order to show them, the lint in order to find them, and
     // `split_escape` reads them.
-    path.starts_with("console/terminal")
+    path.starts_with("console/shell/terminal")
         || matches!(
             path,
             "cli/output.rs"
                 | "cli/output/printer.rs"
-                | "console/input/split_escape.rs"
+                | "console/shell/input/split_escape.rs"
                 | "lint/characters.rs"
                 | "base/untrusted.rs"
         )
@@ -360,7 +339,7 @@ fn find_breaches(path: &str, source: &str) -> Vec<String> {
         for escape in ["\\x1b", "\\u{1b}", "\\033", "0x1b", "\u{1b}"] {
             if let Some(at) = lower.find(escape) {
                 let line = lower[..at].lines().count().max(1);
-                let why = "only console/terminal and cli/output write escape codes";
+                let why = "only console/shell/terminal and cli/output write escape codes";
                 found.push(format!("src/{path}:{line}: {why}"));
             }
         }
@@ -458,7 +437,7 @@ const BREACHES: &[(&str, &str)] = &[
     ("base/diff.rs", "use clap::Parser;"),
     ("config/read.rs", "crossterm::x();"),
     ("base/untrusted.rs", "use crate::console;"),
-    ("console/effect.rs", "use crossterm::event;"),
+    ("console/shell/effect.rs", "use crossterm::event;"),
     ("console/screens/fleet/view.rs", "use crossterm::style;"),
     ("console/model.rs", "use ratatui::layout::Rect;"),
     ("cli/output.rs", "use ratatui::style::Color;"),
@@ -479,7 +458,7 @@ const BREACHES: &[(&str, &str)] = &[
     ("transport/sftp.rs", "use russh_sftp::client;"),
     ("demo.rs", "tokio::spawn(f);"),
     ("engine/log.rs", "let now = chrono::Local::now();"),
-    ("console/effect.rs", "let now = Utc::now();"),
+    ("console/shell/effect.rs", "let now = Utc::now();"),
     ("cli/log.rs", "time.with_timezone(&zone)"),
     ("console/age.rs", "let offset = now.offset();"),
     ("cli.rs", "std::process::exit(1);"),
@@ -521,11 +500,11 @@ const NEAR_BREACHES: &[(&str, &str)] = &[
     ("archive.rs", "NewFile::create(directory, path, mode)?;"),
     ("demo/host/files.rs", "use russh_sftp::server::Handler;"),
     (
-        "console/terminal.rs",
+        "console/shell/terminal.rs",
         "use crossterm::queue; use ratatui::Terminal; \"\\x1b[0m\"",
     ),
     (
-        "console/terminal/painter.rs",
+        "console/shell/terminal/painter.rs",
         "use ratatui::buffer::Buffer; \"\\x1b[K\"",
     ),
     (

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use memory_shepherd::archive::{EntryKind, WrittenEntry};
 use memory_shepherd::base::digest::Digest;
-use memory_shepherd::console::key_guard::KEY_GUARD_TIME;
+use memory_shepherd::console::keys::key_guard::KEY_GUARD_TIME;
 use memory_shepherd::console::message::Msg;
 use memory_shepherd::console::screens::log::state::MessageLevel;
 use memory_shepherd::console::screens::reset::state::ResetStage;
-use memory_shepherd::console::terminal::{FramePacer, Painter, TerminalFeatures};
+use memory_shepherd::console::shell::terminal::{FramePacer, Painter, TerminalFeatures};
 use memory_shepherd::console::theme::{BUILT_IN_THEMES, Theme};
 use memory_shepherd::console::view;
 use memory_shepherd::engine::{

@@ -11,7 +11,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use memory_shepherd::console::terminal::{TerminalFeatures, TerminalScreen};
+use memory_shepherd::console::shell::terminal::{TerminalFeatures, TerminalScreen};
 use portable_pty::CommandBuilder;
 use rustix::process::Signal;
 

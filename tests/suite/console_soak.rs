@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 
 use memory_shepherd::base::error::{Error, ErrorKind};
 use memory_shepherd::console::command::COMMAND_TABLE;
-use memory_shepherd::console::key::{self, Key};
+use memory_shepherd::console::keys::key::{self, Key};
 use memory_shepherd::console::message::{Effect, Msg};
 use memory_shepherd::console::screens::log::state::MessageLevel;
 use memory_shepherd::console::screens::reset::state::PlanRequest;
-use memory_shepherd::console::terminal::{Painter, TerminalFeatures};
+use memory_shepherd::console::shell::terminal::{Painter, TerminalFeatures};
 use memory_shepherd::console::text;
 use memory_shepherd::console::theme::Theme;
 use memory_shepherd::engine::{

@@ -1,7 +1,7 @@
 //! The painter's output, read by an emulator: from any earlier screen, the result
 //! equals a fresh paint.
 
-use memory_shepherd::console::terminal::{Painter, TerminalFeatures};
+use memory_shepherd::console::shell::terminal::{Painter, TerminalFeatures};
 use memory_shepherd::console::theme::ColourDepth;
 use proptest::prelude::*;
 use ratatui::buffer::Buffer;

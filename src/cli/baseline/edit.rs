@@ -15,8 +15,8 @@ use crate::cli::baseline::resolve_name;
 use crate::cli::diff::{Difference, compare_texts, write_visible_diff};
 use crate::cli::output::{Document, Printer};
 use crate::cli::{CommandContext, CommandResult, signals};
-use crate::console::external_copy::ExternalCopy;
-use crate::console::external_tools::describe_exit;
+use crate::console::shell::external_copy::ExternalCopy;
+use crate::console::shell::external_tools::describe_exit;
 use crate::engine::{Engine, OpenedBaseline, SavedBaseline};
 use crate::lint::{Finding, Severity};
 

@@ -11,11 +11,11 @@ use super::{AgentView, Model};
 use crate::base::quantity::format_count;
 use crate::base::untrusted;
 use crate::console::age::format_time;
-use crate::console::canvas::{shorten_untrusted, truncate};
 use crate::console::command::{Command, KeyContext};
 use crate::console::screen::Screen;
 use crate::console::screens::log::state::OwnRun;
 use crate::console::screens::reset::state::ResetStage;
+use crate::console::widgets::canvas::{shorten_untrusted, truncate};
 use crate::engine::{Observation, State};
 
 /// How long the bell stays silent for an agent that it rang for.

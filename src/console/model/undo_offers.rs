@@ -8,13 +8,13 @@ use super::Model;
 use crate::base::quantity::format_count;
 use crate::base::untrusted;
 use crate::console::age::format_age;
-use crate::console::canvas::shorten_untrusted;
 use crate::console::command::Command;
 use crate::console::screen::Screen;
 use crate::console::screens::baseline_plan::state::{BaselinePlanRequest, BaselinePlanStage};
 use crate::console::screens::baselines::state::BaselinesPage;
 use crate::console::screens::log::state::{LogRow, OwnBaselineChange, OwnRun, RunSummary};
 use crate::console::screens::reset::state::{PlanRequest, REDO_VERB, ResetStage};
+use crate::console::widgets::canvas::shorten_untrusted;
 use crate::engine::{LastRun, Operation, Outcome, UndoTarget};
 
 /// The version from before the last change, in the engine's words.

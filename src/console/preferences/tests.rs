@@ -4,7 +4,7 @@ use std::fs;
 
 use super::*;
 use crate::console::command::KeyContext;
-use crate::console::keymap::KeyMeaning;
+use crate::console::keys::keymap::KeyMeaning;
 
 fn parse_text(text: &str) -> (Preferences, Vec<Diagnostic>) {
     parse(

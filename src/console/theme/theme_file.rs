@@ -8,8 +8,8 @@ use toml::de::DeValue;
 
 use super::{BUILT_IN_THEMES, Role, Theme, read_built_in};
 use crate::config::{ConfigErrors, Diagnostic, DiagnosticLevel};
-use crate::console::setting_error::SettingError;
-use crate::console::toml_source::{TomlSource, table_entries};
+use crate::console::preferences::setting_error::SettingError;
+use crate::console::preferences::toml_source::{TomlSource, table_entries};
 
 /// The attributes by name.
 const ATTRIBUTES: &[(&str, Modifier)] = &[

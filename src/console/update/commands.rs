@@ -4,7 +4,7 @@ use super::{handoff, plan, question, trouble, undo};
 use crate::console::availability;
 use crate::console::chooser;
 use crate::console::command::Command;
-use crate::console::key::Key;
+use crate::console::keys::key::Key;
 use crate::console::message::Effect;
 use crate::console::model::Model;
 use crate::console::overlay::{Chooser, Overlay};

@@ -1,7 +1,7 @@
 //! What keys and time do to the plan on the screen: confirm it, renew it, abandon it.
 
 use crate::console::command::Command;
-use crate::console::key::Key;
+use crate::console::keys::key::Key;
 use crate::console::message::Effect;
 use crate::console::model::{Model, PlanKind};
 use crate::console::screen::Screen;

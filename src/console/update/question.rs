@@ -4,8 +4,8 @@
 
 use crate::base::secret::{MAX_SECRET_BYTES, Secret};
 use crate::console::command::Command;
-use crate::console::key::{Key, KeyCode};
-use crate::console::key_guard::KeyGuard;
+use crate::console::keys::key::{Key, KeyCode};
+use crate::console::keys::key_guard::KeyGuard;
 use crate::console::message::Effect;
 use crate::console::model::Model;
 use crate::console::overlay::{Overlay, QuestionDialog};

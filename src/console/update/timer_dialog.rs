@@ -2,9 +2,9 @@
 //! ordinary plan of a reset; the others are confirmed here.
 
 use crate::console::command::Command;
-use crate::console::key::{Key, KeyCode};
-use crate::console::key_guard::KeyGuard;
-use crate::console::keymap::CONFIRM_KEY;
+use crate::console::keys::key::{Key, KeyCode};
+use crate::console::keys::key_guard::KeyGuard;
+use crate::console::keys::keymap::CONFIRM_KEY;
 use crate::console::message::Effect;
 use crate::console::model::Model;
 use crate::console::overlay::Overlay;

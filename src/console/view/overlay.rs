@@ -6,15 +6,15 @@ use unicode_width::UnicodeWidthStr;
 use super::{question, timer_dialog};
 use crate::base::untrusted;
 use crate::console::availability;
-use crate::console::canvas::{Canvas, truncate_untrusted};
 use crate::console::chooser::{self, ChooserChoice, LegendEntry, list_choices};
 use crate::console::command::Command;
 use crate::console::frame::draw_message;
-use crate::console::key::format_sequence;
-use crate::console::keymap::CONFIRM_KEY;
+use crate::console::keys::key::format_sequence;
+use crate::console::keys::keymap::CONFIRM_KEY;
 use crate::console::model::Model;
 use crate::console::overlay::{Chooser, Overlay};
 use crate::console::theme::{Role, role_of_state};
+use crate::console::widgets::canvas::{Canvas, truncate_untrusted};
 use crate::console::widgets::list_pane::ListPane;
 
 pub(super) fn draw(model: &Model, overlay: &Overlay, canvas: &mut Canvas<'_>) {

@@ -5,11 +5,13 @@ use unicode_width::UnicodeWidthStr;
 
 use crate::base::quantity::format_count;
 use crate::base::untrusted::{RevealOptions, Untrusted};
-use crate::console::canvas::{Canvas, fit_end_of_sentence, shorten_untrusted, truncate_untrusted};
 use crate::console::frame::KEYS_IGNORED_NOTICE;
 use crate::console::model::Model;
 use crate::console::overlay::QuestionDialog;
 use crate::console::theme::Role;
+use crate::console::widgets::canvas::{
+    Canvas, fit_end_of_sentence, shorten_untrusted, truncate_untrusted,
+};
 use crate::transport::sftp::askpass::{ExpectedAnswer, SecretRecipient, UnknownHostKey};
 
 /// Lines of ssh's own text that are shown.

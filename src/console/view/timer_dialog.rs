@@ -1,12 +1,12 @@
 //! Draws the dialog about a timer: the choices, or the plan that waits for its confirmation.
 
 use super::question::{RoleLine, draw_dialog, ignore_keys};
-use crate::console::canvas::{Canvas, fit_end_of_sentence, fit_start_of_sentence};
-use crate::console::keymap::CONFIRM_KEY;
+use crate::console::keys::keymap::CONFIRM_KEY;
 use crate::console::model::Model;
 use crate::console::screens::log::state::schedule::{TimerDialog, TimerSource};
 use crate::console::screens::log::view::schedule::format_moment;
 use crate::console::theme::Role;
+use crate::console::widgets::canvas::{Canvas, fit_end_of_sentence, fit_start_of_sentence};
 use crate::unattended::schedule::{ScheduleAction, ScheduleChange, UnitScope};
 
 pub(super) fn draw(model: &Model, dialog: &TimerDialog, canvas: &mut Canvas<'_>) {

@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-use crate::console::canvas::{
+use crate::console::theme::Role;
+use crate::console::widgets::canvas::{
     Canvas, fit_end_of_sentence, fit_start_of_sentence, shorten_untrusted, truncate_untrusted,
 };
-use crate::console::theme::Role;
 
 /// The position in a list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::console::key::{Key, KeyCode};
+use crate::console::keys::key::{Key, KeyCode};
 
 /// Age at which a plan expires and is made again.
 pub const PLAN_LIFETIME: Duration = Duration::from_secs(60);

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::console::key::{Key, KeyCode};
+use crate::console::keys::key::{Key, KeyCode};
 use crate::console::screens::baseline_plan::state::BaselinePrompt;
 
 /// What a text is typed for.

@@ -4,10 +4,10 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 use unicode_width::UnicodeWidthStr;
 
-use crate::console::canvas::{Canvas, shorten_untrusted};
 use crate::console::screens::agent::marked_lines::MarkedLines;
 use crate::console::text::{LineKind, Pane, PaneItem, PaneRow, PaneStyle, StyledSpan, TextLine};
 use crate::console::theme::{Role, role_of_tone};
+use crate::console::widgets::canvas::{Canvas, shorten_untrusted};
 
 /// Cells left of the text of each of two sides.
 pub const SIDE_GUTTER_CELLS: usize = 8;

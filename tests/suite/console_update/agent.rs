@@ -1,6 +1,6 @@
 //! The texts of an agent's screen.
 
-use memory_shepherd::console::key_guard::KEY_GUARD_TIME;
+use memory_shepherd::console::keys::key_guard::KEY_GUARD_TIME;
 use memory_shepherd::console::screen::Screen;
 
 use memory_shepherd::base::diff::drift;

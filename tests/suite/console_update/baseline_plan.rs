@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use memory_shepherd::base::error::{Error, ErrorKind};
-use memory_shepherd::console::key_guard::KEY_GUARD_TIME;
+use memory_shepherd::console::keys::key_guard::KEY_GUARD_TIME;
 use memory_shepherd::console::message::{Effect, Msg};
 use memory_shepherd::console::screen::Screen;
 use memory_shepherd::console::screens::baseline_plan::state::{

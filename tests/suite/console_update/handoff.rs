@@ -8,12 +8,12 @@ use memory_shepherd::archive::{EntryKind, WrittenEntry};
 use memory_shepherd::base::digest::Digest;
 use memory_shepherd::base::error::{Error, ErrorKind};
 use memory_shepherd::base::invocation::Invocation;
-use memory_shepherd::console::external_copy::{ExternalCopy, KeptCopy};
 use memory_shepherd::console::handoff::{ClipboardText, CopyOutcome, PagerText};
-use memory_shepherd::console::key_guard::KEY_GUARD_TIME;
+use memory_shepherd::console::keys::key_guard::KEY_GUARD_TIME;
 use memory_shepherd::console::message::{DraftChange, DraftText, Effect, ExternalText, Msg};
 use memory_shepherd::console::screens::log::state::MessageLevel;
 use memory_shepherd::console::screens::reset::state::ResetStage;
+use memory_shepherd::console::shell::external_copy::{ExternalCopy, KeptCopy};
 use memory_shepherd::engine::{
     FileState, OpenedBaseline, Operation, Outcome, Protection, Reachability, SealMatch, State,
     UndoMode,

@@ -1,8 +1,8 @@
 //! Hosts that connect and disconnect, their screen, and unreachable agents.
 
 use memory_shepherd::base::error::{Error, ErrorKind};
-use memory_shepherd::console::key_guard::KEY_GUARD_TIME;
-use memory_shepherd::console::keymap::Keymap;
+use memory_shepherd::console::keys::key_guard::KEY_GUARD_TIME;
+use memory_shepherd::console::keys::keymap::Keymap;
 use memory_shepherd::console::message::{Effect, Msg};
 use memory_shepherd::console::overlay::Overlay;
 use memory_shepherd::console::screen::Screen;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use memory_shepherd::console::availability;
 use memory_shepherd::console::command::{COMMAND_TABLE, Command};
-use memory_shepherd::console::key::{Key, KeyCode};
-use memory_shepherd::console::key_guard::KEY_GUARD_TIME;
+use memory_shepherd::console::keys::key::{Key, KeyCode};
+use memory_shepherd::console::keys::key_guard::KEY_GUARD_TIME;
 use memory_shepherd::console::message::{Effect, Msg};
 use memory_shepherd::console::model::Model;
 use memory_shepherd::console::preferences::{self, Preferences};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use memory_shepherd::console::key_guard::KEY_GUARD_TIME;
+use memory_shepherd::console::keys::key_guard::KEY_GUARD_TIME;
 
 use memory_shepherd::console::screen::Screen;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use memory_shepherd::config::Diagnostic;
 use memory_shepherd::console::command::{COMMAND_TABLE, Command};
-use memory_shepherd::console::key::{self, Key, KeyCode};
+use memory_shepherd::console::keys::key::{self, Key, KeyCode};
 use memory_shepherd::console::message::{Effect, Msg};
 use memory_shepherd::console::overlay::Overlay;
 use memory_shepherd::console::preferences::{self, Preferences};

@@ -1,7 +1,7 @@
 //! Plans of a push, and what they keep of the scratch.
 
 use memory_shepherd::base::digest::Digest;
-use memory_shepherd::console::key_guard::KEY_GUARD_TIME;
+use memory_shepherd::console::keys::key_guard::KEY_GUARD_TIME;
 use memory_shepherd::console::message::{Effect, Msg};
 use memory_shepherd::console::screens::reset::state::PlanRequest;
 use memory_shepherd::console::text;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use memory_shepherd::base::secret::{MAX_SECRET_BYTES, Secret};
-use memory_shepherd::console::key::{Key, KeyCode};
-use memory_shepherd::console::key_guard::KEY_GUARD_TIME;
+use memory_shepherd::console::keys::key::{Key, KeyCode};
+use memory_shepherd::console::keys::key_guard::KEY_GUARD_TIME;
 use memory_shepherd::console::message::{Effect, Msg};
 use memory_shepherd::console::overlay::{Overlay, QuestionDialog};
 use memory_shepherd::engine::State;

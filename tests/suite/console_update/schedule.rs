@@ -2,7 +2,7 @@
 //! changes.
 
 use memory_shepherd::base::error::{Error, ErrorKind};
-use memory_shepherd::console::key_guard::KEY_GUARD_TIME;
+use memory_shepherd::console::keys::key_guard::KEY_GUARD_TIME;
 use memory_shepherd::console::message::{Effect, Msg};
 use memory_shepherd::console::overlay::Overlay;
 use memory_shepherd::console::screen::Screen;
@@ -349,8 +349,8 @@ fn skip_and_pause_wait_for_confirmation() {
 fn keys_before_the_plan_can_be_read_confirm_nothing() {
     let mut console = console_with_schedule(common_schedule());
     console.press("T p");
-    let y = memory_shepherd::console::key::Key::from_code(
-        memory_shepherd::console::key::KeyCode::Char('y'),
+    let y = memory_shepherd::console::keys::key::Key::from_code(
+        memory_shepherd::console::keys::key::KeyCode::Char('y'),
     );
     for _ in 0..5 {
         console.advance(SECOND / 10);

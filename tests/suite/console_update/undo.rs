@@ -1,6 +1,6 @@
 //! Undo plans: they work like reset plans, and ask what to do with notes written since.
 
-use memory_shepherd::console::key_guard::KEY_GUARD_TIME;
+use memory_shepherd::console::keys::key_guard::KEY_GUARD_TIME;
 
 use memory_shepherd::console::message::{Effect, Msg};
 use memory_shepherd::console::model::{OfferedPlan, UndoOffer};

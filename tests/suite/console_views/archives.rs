@@ -5,7 +5,7 @@ use std::path::Path;
 
 use memory_shepherd::archive::search::{QueryChange, RelaxedQuery};
 use memory_shepherd::base::error::{Error, ErrorKind};
-use memory_shepherd::console::key_guard::KEY_GUARD_TIME;
+use memory_shepherd::console::keys::key_guard::KEY_GUARD_TIME;
 use memory_shepherd::console::message::Msg;
 use memory_shepherd::console::text;
 use memory_shepherd::engine::{

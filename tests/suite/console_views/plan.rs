@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use memory_shepherd::archive::EntryKind;
 use memory_shepherd::base::digest::Digest;
-use memory_shepherd::console::key_guard::KEY_GUARD_TIME;
+use memory_shepherd::console::keys::key_guard::KEY_GUARD_TIME;
 use memory_shepherd::console::message::Msg;
 use memory_shepherd::console::text;
 use memory_shepherd::engine::{

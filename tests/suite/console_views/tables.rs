@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use memory_shepherd::console::command::{self, COMMAND_TABLE};
-use memory_shepherd::console::keymap::Keymap;
+use memory_shepherd::console::keys::keymap::Keymap;
 use memory_shepherd::engine::State;
 
 /// Returns the table of keys, made from the command table.

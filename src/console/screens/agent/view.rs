@@ -8,10 +8,6 @@ use crate::base::quantity::{format_count, format_size};
 use crate::base::untrusted;
 use crate::console::age::{format_age, format_modification_age};
 use crate::console::agent_row::known_scratch_lines;
-use crate::console::canvas::{
-    Canvas, fit_end_of_sentence, fit_start_of_sentence, limit_usage, search_note,
-    shorten_untrusted, truncate_untrusted,
-};
 use crate::console::command::Command;
 use crate::console::frame::{
     blocked_step, draw_compared_texts, draw_fleet_name, draw_message, draw_pending_question,
@@ -21,6 +17,10 @@ use crate::console::model::Model;
 use crate::console::screens::agent::state::{AgentTab, MIN_SIDE_BY_SIDE_COLUMNS};
 use crate::console::screens::hosts::state::HostProblem;
 use crate::console::theme::{Role, role_of_state};
+use crate::console::widgets::canvas::{
+    Canvas, fit_end_of_sentence, fit_start_of_sentence, limit_usage, search_note,
+    shorten_untrusted, truncate_untrusted,
+};
 use crate::engine::{Observation, State};
 
 /// Cells below which the findings are not worth showing.

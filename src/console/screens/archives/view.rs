@@ -12,9 +12,6 @@ use crate::archive::index::CandidateOrder;
 use crate::base::quantity::{format_count, format_size};
 use crate::base::untrusted;
 use crate::console::age::format_age;
-use crate::console::canvas::{
-    Canvas, fit_start_of_sentence, shorten_untrusted, truncate_untrusted,
-};
 use crate::console::command::Command;
 use crate::console::frame::{draw_compared_texts, draw_fleet_name};
 use crate::console::model::Model;
@@ -23,6 +20,9 @@ use crate::console::screens::archives::state::{
     ArchiveRow, ArchivesPage, MIN_PREVIEW_COLUMNS, NO_ENTRY_REASON,
 };
 use crate::console::theme::Role;
+use crate::console::widgets::canvas::{
+    Canvas, fit_start_of_sentence, shorten_untrusted, truncate_untrusted,
+};
 use crate::console::widgets::list_pane::{Columns, Fit, draw_unloaded};
 use crate::engine::{FoundLine, SearchResult};
 

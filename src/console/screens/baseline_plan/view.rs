@@ -5,9 +5,6 @@ use unicode_width::UnicodeWidthStr;
 
 use crate::base::quantity::format_count;
 use crate::base::untrusted;
-use crate::console::canvas::{
-    Canvas, fit_end_of_sentence, fit_start_of_sentence, shorten_untrusted, truncate_untrusted,
-};
 use crate::console::command::Command;
 use crate::console::confirmation_line::{PlanWords, draw_confirmation, draw_keys_ignored};
 use crate::console::frame::{draw_compared_texts, draw_equivalent_command};
@@ -17,6 +14,9 @@ use crate::console::screens::baseline_plan::state::{
 };
 use crate::console::screens::reset::view::title::{PLAN_STATUS, PlanTitle};
 use crate::console::theme::Role;
+use crate::console::widgets::canvas::{
+    Canvas, fit_end_of_sentence, fit_start_of_sentence, shorten_untrusted, truncate_untrusted,
+};
 use crate::console::widgets::list_pane::{Columns, Fit, ListPane};
 use crate::console::widgets::plan_pane::Confirmation;
 

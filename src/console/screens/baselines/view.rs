@@ -8,10 +8,6 @@ use unicode_width::UnicodeWidthStr;
 use crate::base::quantity::{format_count, format_size};
 use crate::base::untrusted;
 use crate::console::age::{format_age, format_time};
-use crate::console::canvas::{
-    Canvas, fit_end_of_sentence, fit_start_of_sentence, search_note, shorten_untrusted,
-    truncate_untrusted,
-};
 use crate::console::command::Command;
 use crate::console::frame::{
     draw_compared_texts, draw_counts_in_row, draw_fleet_name, fleet_name_width,
@@ -21,6 +17,10 @@ use crate::console::screens::baselines::state::{
     BaselinesPage, ComparedVersion, NO_BASELINE_REASON,
 };
 use crate::console::theme::Role;
+use crate::console::widgets::canvas::{
+    Canvas, fit_end_of_sentence, fit_start_of_sentence, search_note, shorten_untrusted,
+    truncate_untrusted,
+};
 use crate::console::widgets::list_pane::{Columns, Fit, draw_unloaded};
 use crate::engine::{
     BaselineList, BaselineState, BaselineSummary, FileOwner, FindingCounts, SizeBand,

@@ -11,7 +11,7 @@ use super::promotion::PromotedLines;
 use crate::base::digest::Digest;
 use crate::boundary::SeparatorLines;
 use crate::console::command::KeyContext;
-use crate::console::key_guard::KeyGuard;
+use crate::console::keys::key_guard::KeyGuard;
 use crate::console::text::{Pane, Tone, Tones};
 use crate::engine::{BaselineDraft, BaselineFile, NextRuleChange, OpenedBaseline, SealMatch};
 use crate::lint::{Finding, Severity, TextRange};

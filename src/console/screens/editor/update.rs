@@ -41,7 +41,7 @@ use crate::console::age::format_time;
 use crate::console::chooser;
 use crate::console::command::{Command, KeyContext};
 use crate::console::handoff::HandoffRequest;
-use crate::console::key::{Key, KeyCode};
+use crate::console::keys::key::{Key, KeyCode};
 use crate::console::message::Effect;
 use crate::console::model::Model;
 use crate::console::overlay::{Chooser, Overlay};

@@ -14,13 +14,13 @@ use super::state::{
 };
 use crate::base::quantity::{format_count, format_size};
 use crate::base::untrusted;
-use crate::console::canvas::{
-    Canvas, limit_usage, shorten_untrusted, truncate_untrusted, wrap_text,
-};
 use crate::console::frame::draw_fleet_name;
 use crate::console::model::Model;
 use crate::console::text::PaneStyle;
 use crate::console::theme::{Role, role_of_tone};
+use crate::console::widgets::canvas::{
+    Canvas, limit_usage, shorten_untrusted, truncate_untrusted, wrap_text,
+};
 use crate::console::widgets::text_pane::{Gutter, TextPane, draw_number};
 use crate::engine::{SealMatch, SizeBand};
 use crate::lint::Severity;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use unicode_width::UnicodeWidthStr;
 
 use crate::base::untrusted;
-use crate::console::canvas::{fit_end_of_sentence, truncate};
+use crate::console::widgets::canvas::{fit_end_of_sentence, truncate};
 
 /// The least room for a reason beside findings.
 const MIN_REASON_CELLS: usize = 14;

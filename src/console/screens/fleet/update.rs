@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use crate::console::agent_row::AgentRow;
-use crate::console::columns::FleetColumn;
 use crate::console::command::Command;
 use crate::console::filter::{Filter, FilterSubject};
-use crate::console::key::{Key, KeyCode};
+use crate::console::keys::key::{Key, KeyCode};
 use crate::console::message::Effect;
 use crate::console::model::Model;
 use crate::console::screens::agent::update::row_ages;
@@ -14,6 +13,7 @@ use crate::console::screens::fleet::order::{FleetOrder, SortKey};
 use crate::console::screens::fleet::sort_order::SortOrder;
 use crate::console::screens::fleet::state::{OutOfSight, ViewState};
 use crate::console::update::plan;
+use crate::console::widgets::columns::FleetColumn;
 use crate::console::widgets::list_pane::step_index;
 use crate::engine::{FileState, Observation, State};
 

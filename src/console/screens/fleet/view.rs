@@ -6,11 +6,6 @@ use crate::base::quantity::{format_count, format_size};
 use crate::base::untrusted;
 use crate::console::age::{format_modification_age, format_time};
 use crate::console::agent_row::{AgentRow, known_scratch_lines};
-use crate::console::canvas::{
-    Canvas, fit_end_of_sentence, fit_start_of_sentence, limit_usage, shorten_untrusted,
-    split_at_blank, truncate, truncate_untrusted,
-};
-use crate::console::columns::{self, CellWidths, ColumnSpan, FleetColumn};
 use crate::console::command::Command;
 use crate::console::filter;
 use crate::console::frame::{blocked_step, draw_fleet_name, draw_in_rule, more_agents};
@@ -19,6 +14,11 @@ use crate::console::screens::fleet::reasons::{self, ReasonCell, WholeReason};
 use crate::console::screens::fleet::sort_order::SortOrder;
 use crate::console::screens::hosts::state::HostProblem;
 use crate::console::theme::{Role, role_of_state};
+use crate::console::widgets::canvas::{
+    Canvas, fit_end_of_sentence, fit_start_of_sentence, limit_usage, shorten_untrusted,
+    split_at_blank, truncate, truncate_untrusted,
+};
+use crate::console::widgets::columns::{self, CellWidths, ColumnSpan, FleetColumn};
 use crate::engine::{Observation, Outcome, State};
 
 const PROGRAM_LABEL: &str = "memory-shepherd  ";

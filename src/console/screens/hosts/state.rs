@@ -8,7 +8,7 @@ use chrono::{DateTime, FixedOffset};
 use crate::config::SshHost;
 use crate::console::age::format_age;
 use crate::console::command::Command;
-use crate::console::keymap::Keymap;
+use crate::console::keys::keymap::Keymap;
 use crate::engine::{ConnectionSetting, ConnectionStatus, HostStatus, Reachability};
 
 /// Reason why the hosts screen is empty.

@@ -7,13 +7,13 @@ use unicode_width::UnicodeWidthStr;
 use crate::base::quantity::{format_count, format_size};
 use crate::base::untrusted;
 use crate::console::age::format_age;
-use crate::console::canvas::{Canvas, fit_end_of_sentence, wrap_text};
 use crate::console::frame::{draw_counts_in_row, draw_fleet_name};
 use crate::console::model::Model;
 use crate::console::screens::hosts::state::{
     NO_HOSTS_REASON, next_attempt_text, problem_of, status_label,
 };
 use crate::console::theme::{Role, role_of_state};
+use crate::console::widgets::canvas::{Canvas, fit_end_of_sentence, wrap_text};
 use crate::console::widgets::list_pane::{Columns, Fit, ListPane};
 use crate::engine::{HostStatus, Reachability, State};
 

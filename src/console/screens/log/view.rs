@@ -4,16 +4,16 @@ pub mod schedule;
 
 use crate::base::quantity::format_count;
 use crate::console::age::{format_age, format_time};
-use crate::console::canvas::{
-    Canvas, fit_end_of_sentence, fit_start_of_sentence, search_note, shorten_untrusted,
-    truncate_untrusted,
-};
 use crate::console::command::Command;
 use crate::console::frame::{draw_equivalent_command, draw_fleet_name};
 use crate::console::model::{Model, equivalent_command};
 use crate::console::screens::log::state::{LogRow, MAX_RUNS, MessageLevel, ReportText, RunSummary};
 use crate::console::screens::log::update::find_hits;
 use crate::console::theme::Role;
+use crate::console::widgets::canvas::{
+    Canvas, fit_end_of_sentence, fit_start_of_sentence, search_note, shorten_untrusted,
+    truncate_untrusted,
+};
 use crate::console::widgets::list_pane::ListPane;
 use crate::engine::{Outcome, ReportLevel, ReportRow};
 

@@ -10,7 +10,6 @@ use crate::base::quantity::{format_count, format_size};
 use crate::base::untrusted;
 use crate::console::age::format_time;
 use crate::console::agent_row::AgentRow;
-use crate::console::canvas::{Canvas, shorten_untrusted, truncate, wrap_text};
 use crate::console::command::Command;
 use crate::console::confirmation_line::{PlanWords, draw_confirmation, draw_keys_ignored};
 use crate::console::frame::{draw_equivalent_command, draw_fleet_name, draw_short_fleet_name};
@@ -20,6 +19,7 @@ use crate::console::screens::reset::state::{
     PlanView, ResetStage, ResultLine, ResultView, RunView, STOP_CONSEQUENCE, summarize_failures,
 };
 use crate::console::theme::{Role, role_of_outcome, role_of_state};
+use crate::console::widgets::canvas::{Canvas, shorten_untrusted, truncate, wrap_text};
 use crate::console::widgets::list_pane::{Columns, Fit, ListPane};
 use crate::engine::{
     KeptScratch, Operation, Outcome, Plan, PlanStep, READ_ONLY_REASON, RunStage as Step,

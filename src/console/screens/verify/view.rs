@@ -5,13 +5,15 @@ use unicode_width::UnicodeWidthStr;
 use crate::base::quantity::{format_count, format_size};
 use crate::base::untrusted;
 use crate::console::age::{format_age, format_time};
-use crate::console::canvas::{Canvas, fit_start_of_sentence, shorten_untrusted, wrap_text};
 use crate::console::command::Command;
 use crate::console::frame::draw_fleet_name;
 use crate::console::model::Model;
 use crate::console::screens::baselines::view::{fact_lines, seal_problem, short_state, state_role};
 use crate::console::screens::verify::state::{PartResult, VerifyRow, VerifyStage};
 use crate::console::theme::Role;
+use crate::console::widgets::canvas::{
+    Canvas, fit_start_of_sentence, shorten_untrusted, wrap_text,
+};
 use crate::engine::{BaselineSummary, Finding, FindingSubject, VerifyProgress};
 
 /// Lines about the row under the cursor.

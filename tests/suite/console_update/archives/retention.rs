@@ -6,8 +6,8 @@ use super::*;
 use crate::archive_samples::retention_overview;
 use memory_shepherd::base::error::{Error, ErrorKind};
 use memory_shepherd::console::command::KeyContext;
-use memory_shepherd::console::key::{Key, KeyCode};
-use memory_shepherd::console::key_guard::KEY_GUARD_TIME;
+use memory_shepherd::console::keys::key::{Key, KeyCode};
+use memory_shepherd::console::keys::key_guard::KEY_GUARD_TIME;
 use memory_shepherd::console::widgets::plan_pane::{Confirmation, PLAN_LIFETIME};
 use memory_shepherd::engine::{PruneReport, RetentionOverview};
 

@@ -4,10 +4,10 @@ use chrono::{DateTime, FixedOffset};
 
 use crate::base::diff::drift::DriftCounts;
 use crate::base::quantity::format_size;
-use crate::console::canvas::{Canvas, shorten_paths, wrap_text};
 use crate::console::command::Command;
 use crate::console::model::Model;
 use crate::console::theme::{Role, role_of_outcome};
+use crate::console::widgets::canvas::{Canvas, shorten_paths, wrap_text};
 use crate::console::widgets::list_pane::{Columns, Fit, draw_unloaded};
 use crate::engine::{FileState, HistoryEntry, Operation, RunEvent};
 

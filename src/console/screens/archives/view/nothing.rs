@@ -2,12 +2,12 @@
 
 use crate::archive::search::describe_query;
 use crate::base::untrusted;
-use crate::console::canvas::{
-    Canvas, fit_end_of_sentence, fit_start_of_sentence, truncate_untrusted, wrap_text,
-};
 use crate::console::command::Command;
 use crate::console::model::Model;
 use crate::console::theme::Role;
+use crate::console::widgets::canvas::{
+    Canvas, fit_end_of_sentence, fit_start_of_sentence, truncate_untrusted, wrap_text,
+};
 
 /// Lines that the query in words has at most.
 const MAX_QUERY_LINES: usize = 3;

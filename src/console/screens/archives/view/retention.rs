@@ -5,9 +5,6 @@ use unicode_width::UnicodeWidthStr;
 
 use super::kind_label;
 use crate::base::quantity::{format_count, format_size};
-use crate::console::canvas::{
-    Canvas, fit_end_of_sentence, fit_start_of_sentence, shorten_untrusted,
-};
 use crate::console::command::Command;
 use crate::console::confirmation_line::{PlanWords, draw_confirmation};
 use crate::console::frame::{draw_equivalent_command, draw_short_fleet_name};
@@ -17,6 +14,9 @@ use crate::console::screens::archives::state::retention::{
     PrunePlan, RetentionLine, RetentionRow, is_disk_full, used_disk_percent,
 };
 use crate::console::theme::Role;
+use crate::console::widgets::canvas::{
+    Canvas, fit_end_of_sentence, fit_start_of_sentence, shorten_untrusted,
+};
 use crate::console::widgets::list_pane::{Columns, Fit};
 use crate::engine::{AgentRetention, RetentionOverview};
 

@@ -6,10 +6,6 @@ use ratatui::layout::Rect;
 use super::{draw_pane, join_notes, kind_label};
 use crate::archive::{Archive, has_scratch_header};
 use crate::base::quantity::{format_count, format_size};
-use crate::console::canvas::{
-    Canvas, end_of_untrusted, fit_end_of_sentence, fit_start_of_sentence, shorten_untrusted,
-    truncate_untrusted, wrap_text,
-};
 use crate::console::frame::draw_fleet_name;
 use crate::console::model::Model;
 use crate::console::screens::agent::view::history::{
@@ -19,6 +15,10 @@ use crate::console::screens::archives::state::MIN_PREVIEW_COLUMNS;
 use crate::console::screens::archives::state::timeline::{MAX_TIMELINE_ROWS, TimelineView};
 use crate::console::text::LineKind;
 use crate::console::theme::{Role, role_of_outcome};
+use crate::console::widgets::canvas::{
+    Canvas, end_of_untrusted, fit_end_of_sentence, fit_start_of_sentence, shorten_untrusted,
+    truncate_untrusted, wrap_text,
+};
 use crate::console::widgets::list_pane::{Columns, draw_unloaded};
 use crate::engine::{
     EntryPresence, HistoryEntry, Outcome, TimelineEntry, TimelineRow, TimelineSubject,

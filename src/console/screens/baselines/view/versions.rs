@@ -1,10 +1,10 @@
 //! Draws the versions of a baseline, newest first.
 
-use crate::console::canvas::Canvas;
 use crate::console::frame::draw_fleet_name;
 use crate::console::model::Model;
 use crate::console::screens::baselines::view::{FACT_LINES, draw_facts};
 use crate::console::theme::Role;
+use crate::console::widgets::canvas::Canvas;
 use crate::console::widgets::list_pane::{Columns, Fit, draw_unloaded};
 use crate::engine::{BaselineSummary, BaselineVersion};
 

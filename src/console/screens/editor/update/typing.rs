@@ -7,7 +7,7 @@ use super::{
 };
 use crate::console::command::{Command, KeyContext};
 use crate::console::handoff::ClipboardText;
-use crate::console::key::{Key, KeyCode};
+use crate::console::keys::key::{Key, KeyCode};
 use crate::console::message::Effect;
 use crate::console::model::Model;
 use crate::console::screens::editor::buffer::TextBuffer;

@@ -8,11 +8,13 @@ use super::severity_sign;
 use crate::base::quantity::format_count;
 use crate::base::untrusted;
 use crate::console::age::format_time;
-use crate::console::canvas::{Canvas, fit_end_of_sentence, fit_start_of_sentence, wrap_text};
 use crate::console::frame::KEYS_IGNORED_NOTICE;
 use crate::console::model::Model;
 use crate::console::screens::editor::state::{EditorDialog, EditorScreen, FileOnDisk, SaveDialog};
 use crate::console::theme::Role;
+use crate::console::widgets::canvas::{
+    Canvas, fit_end_of_sentence, fit_start_of_sentence, wrap_text,
+};
 use crate::console::widgets::prompt::PromptPurpose;
 use crate::engine::{BaselineFile, SealMatch};
 

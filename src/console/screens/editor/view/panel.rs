@@ -6,11 +6,11 @@ use super::severity_sign;
 use crate::base::quantity::format_count;
 use crate::base::untrusted;
 use crate::console::agent_row::known_scratch_lines;
-use crate::console::canvas::{Canvas, truncate_untrusted, wrap_text};
 use crate::console::command::Command;
 use crate::console::model::Model;
 use crate::console::screens::editor::state::{EditorPanel, EditorScreen};
 use crate::console::theme::{Role, role_of_state};
+use crate::console::widgets::canvas::{Canvas, truncate_untrusted, wrap_text};
 use crate::console::widgets::list_pane::ListPane;
 use crate::engine::{NextRuleChange, State};
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use chrono::{DateTime, FixedOffset};
 
 use super::RunSummary;
-use crate::console::key_guard::KeyGuard;
+use crate::console::keys::key_guard::KeyGuard;
 use crate::console::widgets::plan_pane::PlanPrompt;
 use crate::engine::{Outcome, Trigger};
 use crate::unattended::schedule::{

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::base::error::Error;
-use crate::console::key_guard::KeyGuard;
+use crate::console::keys::key_guard::KeyGuard;
 use crate::console::message::Effect;
 use crate::console::model::Model;
 use crate::console::overlay::Overlay;

@@ -7,12 +7,12 @@ use unicode_width::UnicodeWidthStr;
 use crate::base::quantity::format_count;
 use crate::base::untrusted;
 use crate::console::age::format_age;
-use crate::console::canvas::{Canvas, fit_end_of_sentence};
 use crate::console::command::Command;
 use crate::console::model::Model;
 use crate::console::screen::Screen;
 use crate::console::screens::log::state::schedule::{TimerRow, TimerSource};
 use crate::console::theme::Role;
+use crate::console::widgets::canvas::{Canvas, fit_end_of_sentence};
 use crate::console::widgets::list_pane::{Columns, Fit, ListPane};
 use crate::unattended::schedule::{
     HeldAgent, ManagerSchedule, ScheduleHold, ScheduleOverview, TimerResult, UnitScope,

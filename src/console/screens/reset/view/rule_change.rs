@@ -1,12 +1,12 @@
 //! Draws the change of rules that a plan brings, between its list and its footer.
 
 use super::{MIN_VISIBLE_AGENTS, list_height, plan_footer};
-use crate::console::canvas::Canvas;
 use crate::console::frame::draw_text_pane;
 use crate::console::model::Model;
 use crate::console::screens::reset::rule_change::agents_of_change;
 use crate::console::screens::reset::state::{PlanView, ResetStage};
 use crate::console::theme::Role;
+use crate::console::widgets::canvas::Canvas;
 
 /// Rows of text below which a change of rules is not worth showing.
 const MIN_TEXT_ROWS: usize = 3;

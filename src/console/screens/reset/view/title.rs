@@ -4,11 +4,11 @@ use unicode_width::UnicodeWidthStr;
 
 use crate::archive::EntryKind;
 use crate::base::quantity::{format_count, format_size};
-use crate::console::canvas::{Canvas, shorten_untrusted};
 use crate::console::frame::{draw_short_fleet_name, least_fleet_name_width};
 use crate::console::model::{Model, UndoOffer};
 use crate::console::screens::reset::state::{PlanRequest, PlanView};
 use crate::console::theme::Role;
+use crate::console::widgets::canvas::{Canvas, shorten_untrusted};
 use crate::engine::{Plan, UndoTarget};
 
 /// What a plan says of itself.

@@ -6,8 +6,8 @@ use std::io::ErrorKind::NotFound;
 
 use crate::archive::WrittenEntry;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::console::external_tools;
 use crate::console::handoff::{ClipboardText, CopyOutcome, PagerText};
+use crate::console::shell::external_tools;
 use crate::engine::{Engine, OpenedBaseline};
 
 /// Maximum size of an entry in the pager.

@@ -12,19 +12,19 @@ use signal_hook::consts::{SIGCONT, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGWINCH};
 use super::effect::{EffectRunner, Loaded, LoadedTheme, RunHandle, fleet_event_message};
 use super::external_copy::ExternalCopy;
 use super::external_tools::{self, ChildChange, ExternalTools, ForegroundChild, InputPause};
-use super::handoff::{ClipboardText, CopyOutcome};
 use super::input::InputEvent;
-use super::message::{Effect, Msg};
-use super::model::{Model, Moment};
-use super::preferences::Preferences;
-use super::screens::log;
-use super::screens::log::state::MessageLevel;
 use super::terminal::{self, FramePacer, TerminalScreen};
-use super::theme::{self, Theme, Themes};
-use super::update::{next_wake, update};
 use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::temporary::{PrivateFile, TemporaryRoot};
+use crate::console::handoff::{ClipboardText, CopyOutcome};
+use crate::console::message::{Effect, Msg};
+use crate::console::model::{Model, Moment};
+use crate::console::preferences::Preferences;
+use crate::console::screens::log;
+use crate::console::screens::log::state::MessageLevel;
+use crate::console::theme::{self, Theme, Themes};
+use crate::console::update::{next_wake, update};
 use crate::engine::OpenedBaseline;
 
 /// Time budget for background messages before the loop checks for keys again.
@@ -32,7 +32,7 @@ const MAX_BACKGROUND_TIME: Duration = Duration::from_millis(4);
 
 /// How long the first frame waits for the states of the last session: one frame with them costs less
 /// than two, and over a slow link it comes earlier.
-pub(super) const FIRST_FRAME_WAIT: Duration = Duration::from_millis(50);
+pub(in crate::console) const FIRST_FRAME_WAIT: Duration = Duration::from_millis(50);
 
 /// Time in which an operator cannot have read a text: the output of a pager that ends by itself within
 /// it, as `less -F` and `cat` do, stays on the screen.
@@ -45,16 +45,16 @@ const RETURN_PROMPT: &str = "press any key to return to the console";
 const READER_STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Sources of the theme other than the preferences.
-pub(super) struct ThemeSources {
-    pub(super) flag_theme: Option<String>,
-    pub(super) is_color_disabled: bool,
-    pub(super) config_theme: String,
+pub(in crate::console) struct ThemeSources {
+    pub(in crate::console) flag_theme: Option<String>,
+    pub(in crate::console) is_color_disabled: bool,
+    pub(in crate::console) config_theme: String,
 }
 
 impl ThemeSources {
     /// Returns the name of the theme: of the flag, else the one without colors if they are
     /// disabled, else of the preferences, else of the config.
-    pub(super) fn theme_name<'a>(&'a self, preferences: &'a Preferences) -> &'a str {
+    pub(in crate::console) fn theme_name<'a>(&'a self, preferences: &'a Preferences) -> &'a str {
         let own = preferences.theme.as_ref();
         match (&self.flag_theme, self.is_color_disabled) {
             (Some(name), _) => name,
@@ -73,15 +73,15 @@ fn terminal_lost_error(error: &io::Error) -> Error {
 }
 
 /// Clock of the console, and the time of its start.
-pub(super) struct ConsoleClock(Arc<dyn Clock>, Instant);
+pub(in crate::console) struct ConsoleClock(Arc<dyn Clock>, Instant);
 
 impl ConsoleClock {
-    pub(super) fn new(clock: Arc<dyn Clock>) -> ConsoleClock {
+    pub(in crate::console) fn new(clock: Arc<dyn Clock>) -> ConsoleClock {
         let began = clock.instant();
         ConsoleClock(clock, began)
     }
 
-    pub(super) fn now(&self) -> Moment {
+    pub(in crate::console) fn now(&self) -> Moment {
         Moment {
             elapsed: self.0.instant().duration_since(self.1),
             local_time: self.0.now(),
@@ -90,39 +90,39 @@ impl ConsoleClock {
 }
 
 /// The console while it runs.
-pub(super) struct Console {
-    pub(super) clock: ConsoleClock,
-    pub(super) model: Model,
-    pub(super) theme: Theme,
-    pub(super) themes: Themes,
-    pub(super) theme_sources: ThemeSources,
-    pub(super) runner: EffectRunner,
-    pub(super) frame_pacer: FramePacer,
+pub(in crate::console) struct Console {
+    pub(in crate::console) clock: ConsoleClock,
+    pub(in crate::console) model: Model,
+    pub(in crate::console) theme: Theme,
+    pub(in crate::console) themes: Themes,
+    pub(in crate::console) theme_sources: ThemeSources,
+    pub(in crate::console) runner: EffectRunner,
+    pub(in crate::console) frame_pacer: FramePacer,
     /// Whether the operator waits for the next frame, which is then drawn sooner: since the last one,
     /// a key was pressed, the states of the last session were loaded, or the whole fleet was read.
-    pub(super) is_frame_awaited: bool,
+    pub(in crate::console) is_frame_awaited: bool,
     /// When to draw the first frame without the states of the last session.
-    pub(super) first_frame_due: Option<Duration>,
+    pub(in crate::console) first_frame_due: Option<Duration>,
     /// Number of requests for the editor or the pager so far; identifies each one.
-    pub(super) request_count: u64,
+    pub(in crate::console) request_count: u64,
     /// Request for which a job prepares the file; any key cancels it.
-    pub(super) pending_request: Option<u64>,
+    pub(in crate::console) pending_request: Option<u64>,
     /// Whether a signal or the loss of the terminal ended the console.
-    pub(super) is_interrupted: bool,
-    pub(super) external_tools: ExternalTools,
-    pub(super) temporary_root: TemporaryRoot,
-    pub(super) input_pause: InputPause,
+    pub(in crate::console) is_interrupted: bool,
+    pub(in crate::console) external_tools: ExternalTools,
+    pub(in crate::console) temporary_root: TemporaryRoot,
+    pub(in crate::console) input_pause: InputPause,
     /// Program that is about to get the terminal, and the deadline for the input thread to
     /// pause.
-    pub(super) pending_handoff: Option<(ProgramPurpose, Duration)>,
+    pub(in crate::console) pending_handoff: Option<(ProgramPurpose, Duration)>,
     /// Program that has the terminal. Everything but drawing continues.
-    pub(super) foreground_program: Option<ForegroundProgram>,
+    pub(in crate::console) foreground_program: Option<ForegroundProgram>,
     /// Whether the output of a pager stays on the screen until a key is pressed.
-    pub(super) is_return_awaited: bool,
+    pub(in crate::console) is_return_awaited: bool,
 }
 
 /// Program that has the terminal, and its purpose.
-pub(super) struct ForegroundProgram {
+pub(in crate::console) struct ForegroundProgram {
     child: ForegroundChild,
     purpose: ProgramPurpose,
     /// Time of its start, since that of the console.
@@ -130,7 +130,7 @@ pub(super) struct ForegroundProgram {
 }
 
 /// Why a program gets the terminal.
-pub(super) enum ProgramPurpose {
+pub(in crate::console) enum ProgramPurpose {
     /// The editor works on the copy.
     EditBaseline(Box<OpenedBaseline>, ExternalCopy),
     /// The file is removed when this is dropped.
@@ -150,7 +150,7 @@ impl ProgramPurpose {
 impl Console {
     /// Runs until quit, restores the terminal and waits for a run in progress. Returns whether a
     /// signal or the loss of the terminal ended the console or that wait.
-    pub(super) fn run(
+    pub(in crate::console) fn run(
         mut self,
         mut screen: TerminalScreen,
         input: &Receiver<InputEvent>,

@@ -14,15 +14,15 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use rustix::fs::Mode;
 use toml::{Table, Value};
 
-use super::screens::fleet::sort_order::SortOrder;
-use super::screens::fleet::state::ViewState;
+use crate::console::screens::fleet::sort_order::SortOrder;
+use crate::console::screens::fleet::state::ViewState;
 
-use super::message::Msg;
-use super::screens::log::state::MessageLevel;
 use crate::base::clock::Clock;
 use crate::base::durable::{self, OperatorDirectory, ReplacedFile};
 use crate::base::error::{Error, ErrorKind, PathContext, Result};
 use crate::config::ConfigEnvironment;
+use crate::console::message::Msg;
+use crate::console::screens::log::state::MessageLevel;
 
 /// Delay before a change is written, so that a burst of changes is written once.
 const SAVE_DELAY: Duration = Duration::from_secs(1);

@@ -15,17 +15,17 @@ use crate::config::{Diagnostic, DiagnosticLevel, closest_match};
 const MAX_SHOWN_CHARS: usize = 120;
 
 /// Source text with the diagnostics found so far.
-pub(super) struct TomlSource<'a> {
+pub(in crate::console) struct TomlSource<'a> {
     text: &'a str,
-    pub(super) path: &'a Path,
+    pub(in crate::console) path: &'a Path,
     diagnostics: Vec<Diagnostic>,
 }
 
 /// A key and its value, with their source positions.
-pub(super) type TomlEntry<'a> = (Spanned<&'a str>, &'a Spanned<DeValue<'a>>);
+pub(in crate::console) type TomlEntry<'a> = (Spanned<&'a str>, &'a Spanned<DeValue<'a>>);
 
 /// Returns the entries of a table in file order.
-pub(super) fn table_entries<'a>(table: &'a DeTable<'a>) -> Vec<TomlEntry<'a>> {
+pub(in crate::console) fn table_entries<'a>(table: &'a DeTable<'a>) -> Vec<TomlEntry<'a>> {
     let all = table.iter().map(|(key, value)| {
         let name: &str = key.get_ref();
         (Spanned::new(key.span(), name), value)
@@ -37,7 +37,7 @@ pub(super) fn table_entries<'a>(table: &'a DeTable<'a>) -> Vec<TomlEntry<'a>> {
 
 impl<'a> TomlSource<'a> {
     /// Creates a reader of the text of the file at `path`.
-    pub(super) fn new(text: &'a str, path: &'a Path) -> TomlSource<'a> {
+    pub(in crate::console) fn new(text: &'a str, path: &'a Path) -> TomlSource<'a> {
         TomlSource {
             text,
             path,
@@ -47,7 +47,7 @@ impl<'a> TomlSource<'a> {
 
     /// Parses the file. Reports only the first syntax error and returns `None` then: what
     /// follows it is misread.
-    pub(super) fn parse(&mut self) -> Option<DeTable<'a>> {
+    pub(in crate::console) fn parse(&mut self) -> Option<DeTable<'a>> {
         let (table, errors) = DeTable::parse_recoverable(self.text);
         let place = |error: &toml::de::Error| error.span().unwrap_or_default();
         let Some(first) = errors.iter().min_by_key(|error| place(error).start) else {
@@ -60,19 +60,19 @@ impl<'a> TomlSource<'a> {
     }
 
     /// Returns all diagnostics in file order.
-    pub(super) fn into_diagnostics(self) -> Vec<Diagnostic> {
+    pub(in crate::console) fn into_diagnostics(self) -> Vec<Diagnostic> {
         let mut found = self.diagnostics;
         found.sort_by_key(|it| it.line);
         found
     }
 
     /// Returns the number of diagnostics so far.
-    pub(super) fn diagnostic_count(&self) -> usize {
+    pub(in crate::console) fn diagnostic_count(&self) -> usize {
         self.diagnostics.len()
     }
 
     /// Adds a diagnostic about the line where `span` begins.
-    pub(super) fn report(&mut self, span: Range<usize>, fault: SettingError) {
+    pub(in crate::console) fn report(&mut self, span: Range<usize>, fault: SettingError) {
         let start = span.start.min(self.text.len());
         let before = &self.text.as_bytes()[..start];
         let line = before.iter().filter(|byte| **byte == b'\n').count();
@@ -88,7 +88,12 @@ impl<'a> TomlSource<'a> {
     }
 
     /// Reports an unknown name, with the closest match or all known names as a hint.
-    pub(super) fn report_unknown(&mut self, name: &Spanned<&str>, what: &str, known: &[&str]) {
+    pub(in crate::console) fn report_unknown(
+        &mut self,
+        name: &Spanned<&str>,
+        what: &str,
+        known: &[&str],
+    ) {
         let hint = match closest_match(name.get_ref(), known.iter().copied()) {
             Some(close) => format!("did you mean `{close}`?"),
             None if what == "command" => "`memory-shepherd keys` lists them".to_string(),
@@ -99,7 +104,7 @@ impl<'a> TomlSource<'a> {
     }
 
     /// Returns a string value; reports any other type.
-    pub(super) fn expect_string<'v>(
+    pub(in crate::console) fn expect_string<'v>(
         &mut self,
         value: &'v Spanned<DeValue<'_>>,
         subject: &str,
@@ -115,7 +120,7 @@ impl<'a> TomlSource<'a> {
     }
 
     /// Returns a truth value; reports any other type.
-    pub(super) fn expect_bool(
+    pub(in crate::console) fn expect_bool(
         &mut self,
         value: &Spanned<DeValue<'_>>,
         subject: &str,
@@ -131,7 +136,7 @@ impl<'a> TomlSource<'a> {
     }
 
     /// Returns the entries of a table; reports `type_error` for any other type.
-    pub(super) fn expect_table<'v>(
+    pub(in crate::console) fn expect_table<'v>(
         &mut self,
         value: &'v Spanned<DeValue<'v>>,
         type_error: &str,
@@ -146,7 +151,7 @@ impl<'a> TomlSource<'a> {
     }
 
     /// Returns the items of a list; reports `type_error` for any other type.
-    pub(super) fn expect_list<'v>(
+    pub(in crate::console) fn expect_list<'v>(
         &mut self,
         value: &'v Spanned<DeValue<'v>>,
         type_error: &str,

@@ -2,9 +2,9 @@
 //! in a context. Defaults come from the command table; the operator's overrides replace them
 //! per command. Does not read the preferences file and holds no typed keys.
 
-use super::command::{self, COMMAND_TABLE, Command, CommandSpec, KeyContext};
 use super::key::{Key, KeyCode, format_sequence, parse_sequence};
-use super::setting_error::SettingError;
+use crate::console::command::{self, COMMAND_TABLE, Command, CommandSpec, KeyContext};
+use crate::console::preferences::setting_error::SettingError;
 
 /// Keys that never reach the console, and what intercepts them.
 const RESERVED_KEYS: &[(&str, &str)] = &[

@@ -27,22 +27,22 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded, unbounded};
 
-use super::RunExtraCommand;
-use super::handoff::{ClipboardText, CopyOutcome, PagerText};
-use super::message::{Effect, Msg};
-use super::preferences::LoadedPreferences;
-use super::screens::fleet::state::FleetConfig;
-use super::screens::log::state::{MessageLevel, ReportText};
-use super::screens::reset::state::PlanRequest;
-use super::text::{self, PreparedText};
-use super::theme::Themes;
 use super::view_state::{self, ViewStateWriter};
 use crate::base::error::{Error, Result};
 use crate::base::moment;
 use crate::base::temporary::TemporaryRoot;
 use crate::config::{Agent, Config, ConfigEnvironment, ProtectLevel};
+use crate::console::RunExtraCommand;
 use crate::console::agent_row::AgentRow;
-use crate::console::external_copy::ExternalCopy;
+use crate::console::handoff::{ClipboardText, CopyOutcome, PagerText};
+use crate::console::message::{Effect, Msg};
+use crate::console::preferences::LoadedPreferences;
+use crate::console::screens::fleet::state::FleetConfig;
+use crate::console::screens::log::state::{MessageLevel, ReportText};
+use crate::console::screens::reset::state::PlanRequest;
+use crate::console::shell::external_copy::ExternalCopy;
+use crate::console::text::{self, PreparedText};
+use crate::console::theme::Themes;
 use crate::engine::{
     BaselineFile, Engine, FleetEvent, FleetWatcher, Observation, OpenedBaseline, Plan,
     SavedObservations, ScratchRequest,

@@ -8,8 +8,8 @@ use ratatui::style::{Modifier, Style};
 use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
 
-use super::theme::{Role, Theme};
 use crate::base::untrusted::{self, RevealOptions};
+use crate::console::theme::{Role, Theme};
 
 /// The cells to draw into and the theme, shared by all screens.
 pub struct Canvas<'a> {

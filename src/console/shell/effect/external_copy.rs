@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::EffectRunner;
 use super::job_queue::JobClass;
-use crate::console::external_copy::ExternalCopy;
 use crate::console::message::{DraftChange, DraftText, ExternalText, Msg};
+use crate::console::shell::external_copy::ExternalCopy;
 use crate::engine::OpenedBaseline;
 
 impl EffectRunner {

@@ -8,8 +8,8 @@ use crate::base::durable::OperatorDirectory;
 use crate::base::error::Result;
 use crate::base::quantity::format_count;
 use crate::base::temporary::{PrivateFile, TemporaryRoot};
-use crate::console::external_copy::ExternalCopy;
 use crate::console::handoff::PagerText;
+use crate::console::shell::external_copy::ExternalCopy;
 use crate::console::theme::{Theme, Themes};
 use crate::engine::OpenedBaseline;
 

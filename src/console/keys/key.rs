@@ -4,8 +4,8 @@ use std::fmt;
 
 use unicode_width::UnicodeWidthChar;
 
-use super::setting_error::SettingError;
 use crate::config::closest_match;
+use crate::console::preferences::setting_error::SettingError;
 
 /// A key press, independent of the terminal library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -23,10 +23,10 @@ use crossterm::{cursor, event, queue};
 pub use painter::Painter;
 
 use super::external_tools::Multiplexer;
-use super::key::{Key, KeyCode};
-use super::model::Model;
-use super::theme::{ColourDepth, Theme};
 use crate::base::error::{PathContext, Result};
+use crate::console::keys::key::{Key, KeyCode};
+use crate::console::model::Model;
+use crate::console::theme::{ColourDepth, Theme};
 
 /// Maximum number of columns that are used: every cell takes memory, and a terminal may report any
 /// size.

@@ -20,7 +20,7 @@ use crate::base::error::{Error, PathContext, Result};
 use split_escape::SplitKeyJoiner;
 
 /// Event from an input thread.
-pub(super) enum InputEvent {
+pub(in crate::console) enum InputEvent {
     /// Key, paste or other terminal event.
     Terminal(Event),
     /// A signal, by its number.
@@ -31,7 +31,7 @@ pub(super) enum InputEvent {
 
 /// Starts the thread that forwards signals. From then on none of them ends the program by
 /// itself.
-pub(super) fn spawn_signal_reader(out: &Sender<InputEvent>) -> Result<()> {
+pub(in crate::console) fn spawn_signal_reader(out: &Sender<InputEvent>) -> Result<()> {
     let process = Path::new("this process");
     let signals = [SIGHUP, SIGINT, SIGTERM, SIGQUIT, SIGTSTP, SIGCONT, SIGWINCH];
     let mut signals = Signals::new(signals).with_path("watch for signals in", process)?;
@@ -46,7 +46,7 @@ pub(super) fn spawn_signal_reader(out: &Sender<InputEvent>) -> Result<()> {
 }
 
 /// Starts two threads: one forwards terminal events, one reports the loss of the terminal.
-pub(super) fn spawn_terminal_reader(out: Sender<InputEvent>) -> Result<InputPause> {
+pub(in crate::console) fn spawn_terminal_reader(out: Sender<InputEvent>) -> Result<InputPause> {
     let sender = out.clone();
     spawn_input_thread(move || {
         terminal::wait_for_hangup();
