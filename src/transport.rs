@@ -7,6 +7,7 @@
 pub mod bounded;
 mod connection_status;
 mod error;
+mod listing;
 pub mod local;
 mod replacement;
 pub mod sftp;
@@ -30,6 +31,7 @@ pub use connection_status::{
     ConnectionSetting, ConnectionStatus, HANDLE_LIMIT, Reachability, ServerFeature,
 };
 pub use error::{FailureCause, TransportError};
+pub use listing::{DirectoryEntry, DirectoryListing, MAX_PAGE_ENTRIES};
 pub use replacement::{
     DirectoryProperties, DisplacedObject, Inspector, InstalledMemory, InterruptedRun, NewMemory,
     RecoveredRun, SettleOutcome, StagedAttributes, SwapForecast, SwapMethod, SwapOutcome,
@@ -70,6 +72,11 @@ pub trait Transport: Send + Sync {
     /// Opens the directory of a memory. Every call on the result acts on this directory, even when
     /// the agent replaces its path afterwards. A path that goes through a symlink is refused.
     fn open_directory(&self, memory: &Path) -> Result<Box<dyn MemoryDirectory>, TransportError>;
+
+    /// Opens a directory to list it; no call on the result changes anything. A path that goes
+    /// through a symlink is refused.
+    fn list_directory(&self, directory: &Path)
+    -> Result<Box<dyn DirectoryListing>, TransportError>;
 
     /// Reads several memories, each as [`MemoryDirectory::read_memory`] does; `files` holds what a
     /// recent probe returned. The chunks of one memory arrive in order, those of different memories

@@ -14,10 +14,10 @@ use std::time::Instant;
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use super::{
-    ByteSink, DirectoryProperties, DisplacedObject, FailureCause, FileMetadata, Inspector,
-    InterruptedRun, MemoryDirectory, MemoryObject, NewMemory, ObjectId, RecoveredRun,
-    SettleOutcome, SpecialFile, StagedAttributes, Stamp, SwapOutcome, Transport, TransportError,
-    UnsyncedObject,
+    ByteSink, DirectoryEntry, DirectoryListing, DirectoryProperties, DisplacedObject, FailureCause,
+    FileMetadata, Inspector, InterruptedRun, MemoryDirectory, MemoryObject, NewMemory, ObjectId,
+    RecoveredRun, SettleOutcome, SpecialFile, StagedAttributes, Stamp, SwapOutcome, Transport,
+    TransportError, UnsyncedObject,
 };
 use crate::base::error::{Error, ErrorKind};
 use crate::base::file_systems::{FileSystem, FileSystemCall, FileSystems};
@@ -66,8 +66,53 @@ impl Transport for BoundedTransport {
         BoundedDirectory::open(&self.inner, system, memory)
     }
 
+    fn list_directory(
+        &self,
+        directory: &Path,
+    ) -> Result<Box<dyn DirectoryListing>, TransportError> {
+        let Some(system) = self.file_systems.find_untrusted(directory) else {
+            return self.inner.list_directory(directory);
+        };
+        let (inner, directory) = (Arc::clone(&self.inner), directory.to_path_buf());
+        let opened = system.call(move || inner.list_directory(&directory));
+        Ok(Box::new(BoundedListing {
+            listing: Some(opened.map_err(unreachable_error)??),
+            file_system: system,
+        }))
+    }
+
     fn file_system(&self, memory: &Path) -> Option<Arc<FileSystem>> {
         self.file_systems.find_untrusted(memory)
+    }
+}
+
+/// A listing whose pages have a time limit each.
+struct BoundedListing {
+    file_system: Arc<FileSystem>,
+    /// `None` once a page took too long: the listing is then still in use by that call.
+    listing: Option<Box<dyn DirectoryListing>>,
+}
+
+impl DirectoryListing for BoundedListing {
+    fn next_page(&mut self) -> Result<Option<Vec<DirectoryEntry>>, TransportError> {
+        let Some(mut listing) = self.listing.take() else {
+            return Err(caller_gone_error().into());
+        };
+        let called = self.file_system.call(move || {
+            let page = listing.next_page();
+            (listing, page)
+        });
+        let (listing, page) = called.map_err(unreachable_error)?;
+        self.listing = Some(listing);
+        page
+    }
+}
+
+impl Drop for BoundedListing {
+    fn drop(&mut self) {
+        if let Some(listing) = self.listing.take() {
+            self.file_system.drop_on_thread(listing);
+        }
     }
 }
 

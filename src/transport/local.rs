@@ -8,6 +8,7 @@ mod errors;
 mod in_place;
 mod install;
 mod leases;
+mod listing;
 mod recovery;
 mod settle;
 mod swap_forecast;
@@ -27,12 +28,13 @@ use rustix::io::Errno;
 
 use self::attributes::{XattrAccess, read_xattrs};
 use self::errors::{leased_error, refused_error, replaced_error};
+use self::listing::LocalListing;
 use self::settle::QUIET_PERIOD;
 use super::{
-    Attributes, ByteSink, DirectoryProperties, FailureCause, FileMetadata, Inspector,
-    InterruptedRun, MAX_SEARCHED_NAMES, MemoryDirectory, MemoryObject, NewMemory, ObjectId,
-    RecoveredRun, SettleOutcome, SpecialFile, StagedAttributes, Stamp, SwapOutcome, Transport,
-    TransportError, UnsyncedObject, similar_names,
+    Attributes, ByteSink, DirectoryListing, DirectoryProperties, FailureCause, FileMetadata,
+    Inspector, InterruptedRun, MAX_SEARCHED_NAMES, MemoryDirectory, MemoryObject, NewMemory,
+    ObjectId, RecoveredRun, SettleOutcome, SpecialFile, StagedAttributes, Stamp, SwapOutcome,
+    Transport, TransportError, UnsyncedObject, similar_names,
 };
 use crate::base::clock::Clock;
 use crate::base::durable::{self, NewFile, PathWalk};
@@ -116,6 +118,11 @@ impl LocalTransport {
         } else {
             parent
         };
+        self.open_parent(parent, name)
+    }
+
+    /// Opens a directory for the object at `name` in it.
+    fn open_parent(&self, parent: &Path, name: &OsStr) -> Result<LocalDirectory, TransportError> {
         let walk = if self.has_kernel_features {
             PathWalk::Openat2
         } else {
@@ -157,6 +164,14 @@ impl Transport for LocalTransport {
 
     fn open_directory(&self, memory: &Path) -> Result<Box<dyn MemoryDirectory>, TransportError> {
         Ok(Box::new(self.open_local_directory(memory)?))
+    }
+
+    fn list_directory(
+        &self,
+        directory: &Path,
+    ) -> Result<Box<dyn DirectoryListing>, TransportError> {
+        let directory = self.open_parent(directory, OsStr::new("."))?;
+        Ok(Box::new(LocalListing::new(directory)?))
     }
 }
 

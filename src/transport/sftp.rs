@@ -27,6 +27,7 @@ mod degraded;
 mod directory;
 mod ending_links;
 mod host_connection;
+mod listing;
 mod memory_directory;
 mod recovery;
 mod run_directory;

@@ -16,9 +16,10 @@ use memory_shepherd::base::file_systems::FileSystems;
 use memory_shepherd::transport::bounded::BoundedTransport;
 use memory_shepherd::transport::local::LocalTransport;
 use memory_shepherd::transport::{
-    Attributes, ByteSink, DisplacedObject, FailureCause, InstalledMemory, InterruptedRun,
-    MemoryDirectory, MemoryObject, NewMemory, RecoveredRun, SettleOutcome, SpecialFile,
-    StagedAttributes, SwapMethod, SwapOutcome, Transport, TransportError,
+    Attributes, ByteSink, DirectoryEntry, DisplacedObject, FailureCause, InstalledMemory,
+    InterruptedRun, MAX_PAGE_ENTRIES, MemoryDirectory, MemoryObject, NewMemory, RecoveredRun,
+    SettleOutcome, SpecialFile, StagedAttributes, SwapMethod, SwapOutcome, Transport,
+    TransportError,
 };
 use tempfile::TempDir;
 
@@ -355,6 +356,9 @@ on_every_transport! {
         special_files_are_reported_and_never_read
         file_is_read_to_its_end
         sink_error_ends_the_read_and_is_returned
+        listing_has_every_name_with_its_object
+        listing_comes_in_pages
+        listing_refuses_symlinks_and_absent_directories
         staged_file_has_exact_bytes_and_attributes
         failed_stage_leaves_nothing
         stage_does_not_overwrite_existing_name
@@ -600,6 +604,92 @@ fn sink_error_ends_the_read_and_is_returned(fixture: &dyn TransportFixture) {
     let error = error.unwrap_err();
     assert_eq!((error.cause, calls), (FailureCause::CallerFailed, 1));
     assert_eq!(Error::from(error), Error::new(ErrorKind::Integrity, "mine"));
+}
+
+/// Returns the pages of a listing.
+fn list_pages(fixture: &dyn TransportFixture, directory: &Path) -> Vec<Vec<DirectoryEntry>> {
+    let mut listing = fixture.transport().list_directory(directory).unwrap();
+    let mut pages = Vec::new();
+    while let Some(page) = listing.next_page().unwrap() {
+        pages.push(page);
+    }
+    assert!(listing.next_page().unwrap().is_none());
+    pages
+}
+
+fn listing_has_every_name_with_its_object(fixture: &dyn TransportFixture) {
+    let empty = list_pages(fixture, &fixture.directory());
+    assert!(names_in_pages(&empty).is_empty());
+    fixture.write("MEMORY.md", b"four");
+    fixture.write(".hidden", b"");
+    fixture.create_special_file("inbox", &SpecialFile::Directory);
+    fixture.create_special_file("pipe", &SpecialFile::Fifo);
+    fixture.create_special_file("link", &SpecialFile::Symlink(b"MEMORY.md".to_vec()));
+    let pages = list_pages(fixture, &fixture.directory());
+    assert_eq!(
+        names_in_pages(&pages),
+        [".hidden", "MEMORY.md", "inbox", "link", "pipe"]
+    );
+    for entry in pages.into_iter().flatten() {
+        let object = entry.object.unwrap();
+        match entry.name.to_str().unwrap() {
+            "MEMORY.md" => assert_eq!(object, fixture.probe_memory()),
+            ".hidden" => assert!(matches!(object, MemoryObject::File(_)), "{object:?}"),
+            "inbox" => assert_eq!(object, MemoryObject::Special(SpecialFile::Directory)),
+            "pipe" => assert_eq!(object, MemoryObject::Special(SpecialFile::Fifo)),
+            _ => {
+                let is_link = matches!(object, MemoryObject::Special(SpecialFile::Symlink(_)));
+                assert!(is_link, "{object:?}");
+            }
+        }
+    }
+}
+
+fn listing_comes_in_pages(fixture: &dyn TransportFixture) {
+    let count = MAX_PAGE_ENTRIES + 1;
+    for number in 0..count {
+        fixture.write(&format!("{number:05}.md"), b"");
+    }
+    let pages = list_pages(fixture, &fixture.directory());
+    assert!(pages.iter().all(|page| page.len() <= MAX_PAGE_ENTRIES));
+    let names = names_in_pages(&pages);
+    assert_eq!(names.len(), count);
+    assert!(
+        names
+            .iter()
+            .zip(0..)
+            .all(|(name, number)| *name == format!("{number:05}.md"))
+    );
+}
+
+fn listing_refuses_symlinks_and_absent_directories(fixture: &dyn TransportFixture) {
+    let cause_of = |directory: &Path| {
+        let listing = fixture.transport().list_directory(directory);
+        listing.err().map(|error| error.cause)
+    };
+    assert_eq!(
+        cause_of(&fixture.symlinked_directory()),
+        Some(FailureCause::Refused)
+    );
+    assert_eq!(
+        cause_of(&fixture.directory().join("absent")),
+        Some(FailureCause::NoDirectory)
+    );
+    fixture.write("MEMORY.md", b"");
+    assert_eq!(
+        cause_of(&fixture.memory_path()),
+        Some(FailureCause::Refused)
+    );
+}
+
+/// Returns the names of all pages, sorted.
+fn names_in_pages(pages: &[Vec<DirectoryEntry>]) -> Vec<String> {
+    let names = pages.iter().flatten();
+    let mut names: Vec<String> = names
+        .map(|it| it.name.to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names
 }
 
 fn staged_file_has_exact_bytes_and_attributes(fixture: &dyn TransportFixture) {

@@ -23,9 +23,10 @@ use memory_shepherd::engine::{
 };
 use memory_shepherd::transport::local::LocalTransport;
 use memory_shepherd::transport::{
-    ByteSink, DirectoryProperties, FileMetadata, Inspector, InterruptedRun, MemoryDirectory,
-    MemoryObject, NewMemory, ObjectId, RecoveredRun, SettleOutcome, SingleTransport,
-    StagedAttributes, SwapOutcome, Transport, TransportError, Transports, UnsyncedObject,
+    ByteSink, DirectoryListing, DirectoryProperties, FileMetadata, Inspector, InterruptedRun,
+    MemoryDirectory, MemoryObject, NewMemory, ObjectId, RecoveredRun, SettleOutcome,
+    SingleTransport, StagedAttributes, SwapOutcome, Transport, TransportError, Transports,
+    UnsyncedObject,
 };
 use tempfile::TempDir;
 
@@ -633,6 +634,13 @@ impl Transport for InterposingTransport {
             inner: self.inner.open_directory(memory)?,
             hook: Arc::clone(&self.hook),
         }))
+    }
+
+    fn list_directory(
+        &self,
+        directory: &Path,
+    ) -> Result<Box<dyn DirectoryListing>, TransportError> {
+        self.inner.list_directory(directory)
     }
 }
 

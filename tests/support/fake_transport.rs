@@ -16,11 +16,11 @@ use memory_shepherd::base::digest::Digest;
 use memory_shepherd::base::error::{Error, ErrorKind};
 use memory_shepherd::config::SftpExtension;
 use memory_shepherd::transport::{
-    Attributes, BatchSink, ByteSink, DirectoryProperties, DisplacedObject, FailureCause,
-    FileMetadata, Inspector, InstalledMemory, InterruptedRun, MemoryDirectory, MemoryObject,
-    NewMemory, OnProbed, RecoveredRun, SettleOutcome, SpecialFile, StagedAttributes, Stamp,
-    SwapForecast, SwapMethod, SwapOutcome, Transport, TransportError, UnsyncedObject, Xattr,
-    keep_xattrs_within_limit, new_memory_mode,
+    Attributes, BatchSink, ByteSink, DirectoryEntry, DirectoryListing, DirectoryProperties,
+    DisplacedObject, FailureCause, FileMetadata, Inspector, InstalledMemory, InterruptedRun,
+    MAX_PAGE_ENTRIES, MemoryDirectory, MemoryObject, NewMemory, OnProbed, RecoveredRun,
+    SettleOutcome, SpecialFile, StagedAttributes, Stamp, SwapForecast, SwapMethod, SwapOutcome,
+    Transport, TransportError, UnsyncedObject, Xattr, keep_xattrs_within_limit, new_memory_mode,
 };
 
 /// Bytes that a read passes on at a time.
@@ -31,6 +31,7 @@ const READ_CHUNK_BYTES: usize = 64 * 1024;
 pub enum FakeOperation {
     Probe,
     Open,
+    List,
     StatMemory,
     Read,
     Stage,
@@ -405,6 +406,18 @@ fn replaced_error(path: &Path) -> TransportError {
     )
 }
 
+/// The entries that no page has had yet, the next one last.
+struct FakeListing(Vec<DirectoryEntry>);
+
+impl DirectoryListing for FakeListing {
+    fn next_page(&mut self) -> Result<Option<Vec<DirectoryEntry>>, TransportError> {
+        let rest = self.0.len().saturating_sub(MAX_PAGE_ENTRIES);
+        let mut page = self.0.split_off(rest);
+        page.reverse();
+        Ok((!page.is_empty()).then_some(page))
+    }
+}
+
 impl Transport for FakeTransport {
     fn probe(&self, memories: &[&Path]) -> Vec<Result<MemoryObject, TransportError>> {
         self.wait_round_trip();
@@ -435,6 +448,28 @@ impl Transport for FakeTransport {
             memory_path: memory.to_path_buf(),
             staged_inode: Cell::new(None),
         }))
+    }
+
+    fn list_directory(
+        &self,
+        directory: &Path,
+    ) -> Result<Box<dyn DirectoryListing>, TransportError> {
+        self.begin_operation(FakeOperation::List, directory)?;
+        let tree = self.tree();
+        tree.resolve_memory(&directory.join("MEMORY.md"))?;
+        let inside = tree
+            .nodes
+            .keys()
+            .filter(|path| path.parent() == Some(directory));
+        let entries = inside.filter_map(|path| {
+            Some(DirectoryEntry {
+                name: path.file_name()?.to_os_string(),
+                object: Ok(tree.object_at(path)),
+            })
+        });
+        let mut entries: Vec<DirectoryEntry> = entries.collect();
+        entries.reverse();
+        Ok(Box::new(FakeListing(entries)))
     }
 
     fn read_batch(

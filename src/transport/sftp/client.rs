@@ -160,6 +160,12 @@ impl SftpClient {
         }
     }
 
+    /// Sends one request and returns its reply.
+    pub(super) fn request_one(&self, request: Request) -> Result<ReplyResult, TransportError> {
+        let reply = self.request_batch(vec![request])?.pop();
+        reply.ok_or_else(|| self.reply_error("use", &self.home_directory, None))
+    }
+
     /// Returns the absolute path of a configured one: a relative path, or one with `~/`, starts in
     /// the home directory on the host.
     pub(super) fn absolute_path(&self, path: &Path) -> PathBuf {
@@ -176,41 +182,11 @@ impl SftpClient {
         memory: &Path,
         answers: &[ReplyResult],
     ) -> Result<MemoryObject, TransportError> {
-        let [real_path_reply, directory_reply, search_reply, file_reply] = answers else {
+        let directory = memory.parent().unwrap_or(Path::new("/"));
+        self.check_directory(directory, answers)?;
+        let [_, directory_reply, search_reply, file_reply] = answers else {
             return Err(self.reply_error("stat", memory, None));
         };
-        let directory = memory.parent().unwrap_or(Path::new("/"));
-        match (status_code(directory_reply), reply_attrs(directory_reply)) {
-            (Some(status::NO_SUCH_FILE), _) => {
-                let message = format!(
-                    "{}:{} does not exist",
-                    self.host_name(),
-                    directory.display()
-                );
-                return Err(TransportError::new(
-                    FailureCause::NoDirectory,
-                    Error::new(ErrorKind::Host, message)
-                        .with_hint("create the directory, or correct remote_memory"),
-                ));
-            }
-            (_, Some(found)) if file_type(found) == Some(TYPE_SYMLINK) => {
-                return Err(self.link_in_path_error(directory, None));
-            }
-            (_, Some(found)) if file_type(found) == Some(TYPE_DIRECTORY) => {
-                match reply_path(real_path_reply) {
-                    Some(real) if real == directory => {}
-                    Some(real) => return Err(self.link_in_path_error(directory, Some(&real))),
-                    None => {
-                        let reply = Some(real_path_reply);
-                        return Err(self.reply_error("resolve", directory, reply));
-                    }
-                }
-            }
-            (_, Some(_)) => {
-                return Err(self.refused_error("use", directory, "it is not a directory"));
-            }
-            _ => return Err(self.reply_error("stat", directory, Some(directory_reply))),
-        }
         match (status_code(file_reply), reply_attrs(file_reply)) {
             // Only a directory that can be searched proves that the name is absent.
             (Some(status::NO_SUCH_FILE), _) => match reply_attrs(search_reply) {
@@ -219,6 +195,47 @@ impl SftpClient {
             },
             (_, Some(found)) => self.object_from_attrs(memory, found, reply_attrs(directory_reply)),
             _ => Err(self.reply_error("stat", memory, Some(file_reply))),
+        }
+    }
+
+    /// Fails unless the replies to [`stat_requests`] show that the directory exists and that its
+    /// path goes through no symlink.
+    pub(super) fn check_directory(
+        &self,
+        directory: &Path,
+        answers: &[ReplyResult],
+    ) -> Result<(), TransportError> {
+        let [real_path_reply, directory_reply, ..] = answers else {
+            return Err(self.reply_error("stat", directory, None));
+        };
+        match (status_code(directory_reply), reply_attrs(directory_reply)) {
+            (Some(status::NO_SUCH_FILE), _) => {
+                let message = format!(
+                    "{}:{} does not exist",
+                    self.host_name(),
+                    directory.display()
+                );
+                Err(TransportError::new(
+                    FailureCause::NoDirectory,
+                    Error::new(ErrorKind::Host, message)
+                        .with_hint("create the directory, or correct remote_memory"),
+                ))
+            }
+            (_, Some(found)) if file_type(found) == Some(TYPE_SYMLINK) => {
+                Err(self.link_in_path_error(directory, None))
+            }
+            (_, Some(found)) if file_type(found) == Some(TYPE_DIRECTORY) => {
+                match reply_path(real_path_reply) {
+                    Some(real) if real == directory => Ok(()),
+                    Some(real) => Err(self.link_in_path_error(directory, Some(&real))),
+                    None => {
+                        let reply = Some(real_path_reply);
+                        Err(self.reply_error("resolve", directory, reply))
+                    }
+                }
+            }
+            (_, Some(_)) => Err(self.refused_error("use", directory, "it is not a directory")),
+            _ => Err(self.reply_error("stat", directory, Some(directory_reply))),
         }
     }
 

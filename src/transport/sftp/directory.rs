@@ -14,7 +14,8 @@ use super::client::{
     FileHandle, ReplyResult, SftpClient, TYPE_REGULAR, file_type, into_handle, lstat_request,
     path_bytes, reply_attrs, stat_requests, status_code,
 };
-use super::wire::{Attrs, Reply, Request, flags, status};
+use super::listing::NameStream;
+use super::wire::{Attrs, Request, flags, status};
 use crate::base::clock::Clock;
 use crate::base::digest::{Digest, Hasher};
 use crate::transport::{ByteSink, MAX_SEARCHED_NAMES, MemoryObject, Stamp, TransportError};
@@ -149,14 +150,6 @@ impl SftpDirectory {
         self.directory_path.join(name)
     }
 
-    /// Sends one request and returns its reply.
-    pub(super) fn request_one(&self, request: Request) -> Result<ReplyResult, TransportError> {
-        let mut answers = self.client.request_batch(vec![request])?;
-        answers
-            .pop()
-            .ok_or_else(|| self.client.reply_error("use", &self.directory_path, None))
-    }
-
     pub(super) fn open_request(&self, path: &Path) -> Request {
         Request::Open {
             path: path_bytes(path),
@@ -167,7 +160,7 @@ impl SftpDirectory {
 
     /// Opens a file for reading.
     pub(super) fn open_file(&self, path: &Path) -> Result<FileHandle, TransportError> {
-        let answer = self.request_one(self.open_request(path))?;
+        let answer = self.client.request_one(self.open_request(path))?;
         self.client.handle_from_reply(path, answer)
     }
 
@@ -242,7 +235,7 @@ impl SftpDirectory {
         &self,
         path: &Path,
     ) -> Result<Option<(FileHandle, Attrs)>, TransportError> {
-        let found = self.request_one(lstat_request(path))?;
+        let found = self.client.request_one(lstat_request(path))?;
         let regular =
             reply_attrs(&found).is_some_and(|attrs| file_type(attrs) == Some(TYPE_REGULAR));
         match status_code(&found) {
@@ -252,7 +245,7 @@ impl SftpDirectory {
             None => {}
         }
         let handle = self.open_file(path)?;
-        let found = self.request_one(Request::Fstat {
+        let found = self.client.request_one(Request::Fstat {
             handle: handle.clone(),
         })?;
         match reply_attrs(&found) {
@@ -265,7 +258,7 @@ impl SftpDirectory {
     }
 
     pub(super) fn exists_at(&self, path: &Path) -> Result<bool, TransportError> {
-        let found = self.request_one(lstat_request(path))?;
+        let found = self.client.request_one(lstat_request(path))?;
         match (status_code(&found), reply_attrs(&found)) {
             (Some(status::NO_SUCH_FILE), _) => Ok(false),
             (_, Some(_)) => Ok(true),
@@ -344,44 +337,24 @@ impl SftpDirectory {
 
     /// Returns the names in a directory; `None` where it does not exist.
     pub(super) fn list_names(&self, path: &Path) -> Result<Option<Vec<Vec<u8>>>, TransportError> {
-        let answer = self.request_one(Request::OpenDir {
-            path: path_bytes(path),
-        })?;
-        if status_code(&answer) == Some(status::NO_SUCH_FILE) {
+        let Some(stream) = NameStream::open(&self.client, path)? else {
             return Ok(None);
-        }
-        let handle = self.client.handle_from_reply(path, answer)?;
+        };
         let mut names: Vec<Vec<u8>> = Vec::new();
         let mut length = 0;
         let end = self.clock.instant() + TRANSFER_TIMEOUT;
-        let listed = loop {
-            if let Err(error) = self.check_deadline(end, path) {
-                break Err(error);
+        loop {
+            self.check_deadline(end, path)?;
+            let Some(more) = stream.next_names()? else {
+                return Ok(Some(names));
+            };
+            if names.len() >= MAX_LISTED_NAMES || length >= MAX_LISTED_NAME_BYTES {
+                let why = "it has more than 100,000 names or 16 MiB of names";
+                return Err(self.client.refused_error("list", path, why));
             }
-            let answer = self.request_one(Request::ReadDir {
-                handle: handle.clone(),
-            })?;
-            match answer {
-                Ok(Reply::Names(more))
-                    if !more.is_empty()
-                        && names.len() < MAX_LISTED_NAMES
-                        && length < MAX_LISTED_NAME_BYTES =>
-                {
-                    length += more.iter().map(|name| name.name.len()).sum::<usize>();
-                    names.extend(more.into_iter().map(|name| name.name));
-                }
-                Ok(Reply::Status {
-                    code: status::EOF, ..
-                }) => break Ok(Some(names)),
-                Ok(Reply::Names(_)) => {
-                    let why = "it has more than 100,000 names or 16 MiB of names";
-                    break Err(self.client.refused_error("list", path, why));
-                }
-                _ => break Err(self.client.reply_error("list", path, Some(&answer))),
-            }
-        };
-        self.close_handle(handle);
-        listed
+            length += more.iter().map(|name| name.name.len()).sum::<usize>();
+            names.extend(more.into_iter().map(|name| name.name));
+        }
     }
 }
 

@@ -13,6 +13,7 @@ use super::chunked_read::MAX_FILE_BYTES;
 use super::client::{ReplyResult, SessionLink, SftpClient, StatResult, home_directory_request};
 use super::directory::SftpDirectory;
 use super::ending_links::end_link;
+use super::listing::SftpListing;
 use super::session::{Deadline, Session, SessionWaker};
 use super::ssh::{ChildGuard, Connector, SftpStream, SshChild, explain_session_error};
 use super::wire::{ServerExtensions, ServerLimits};
@@ -20,9 +21,9 @@ use crate::base::clock::{Clock, SystemClock};
 use crate::base::error::{Error, ErrorKind};
 use crate::config::{SftpExtension, SshHost};
 use crate::transport::{
-    BatchSink, Connection, ConnectionSetting, ConnectionStatus, FailureCause, FileMetadata,
-    HANDLE_LIMIT, MemoryDirectory, OnConnected, OnProbed, Reachability, ServerFeature, Transport,
-    TransportError,
+    BatchSink, Connection, ConnectionSetting, ConnectionStatus, DirectoryListing, FailureCause,
+    FileMetadata, HANDLE_LIMIT, MemoryDirectory, OnConnected, OnProbed, Reachability,
+    ServerFeature, Transport, TransportError,
 };
 
 /// First pause after a failed attempt; it doubles with each further failure.
@@ -543,6 +544,15 @@ impl Transport for SftpTransport {
         let path = connection.absolute_path(memory);
         let directory = SftpDirectory::open(connection, &path, self.0.clock.clone())?;
         Ok(Box::new(directory))
+    }
+
+    fn list_directory(
+        &self,
+        directory: &Path,
+    ) -> Result<Box<dyn DirectoryListing>, TransportError> {
+        let connection = self.0.client_or_connect()?;
+        let path = connection.absolute_path(directory);
+        Ok(Box::new(SftpListing::open(&connection, &path)?))
     }
 
     fn read_batch(

@@ -225,7 +225,7 @@ impl SftpDirectory {
             return self.remove_name(aside);
         }
         // A plain rename does not replace anything, either.
-        let renamed = self.request_one(Request::Rename { from, to })?;
+        let renamed = self.client.request_one(Request::Rename { from, to })?;
         match status_code(&renamed) {
             Some(status::OK) => Ok(()),
             _ if self.exists_at(&self.memory_path)? => Ok(()),
@@ -295,7 +295,9 @@ impl SftpDirectory {
     }
 
     fn is_directory(&self, name: &str) -> Result<bool, TransportError> {
-        let found = self.request_one(lstat_request(&self.path_of(name)))?;
+        let found = self
+            .client
+            .request_one(lstat_request(&self.path_of(name)))?;
         Ok(reply_attrs(&found).and_then(file_type) == Some(TYPE_DIRECTORY))
     }
 

@@ -129,7 +129,7 @@ impl SftpDirectory {
     /// where another one is there.
     fn remove_if_same(&self, name: &str, special: &SpecialFile) -> Result<bool, TransportError> {
         let path = self.path_of(name);
-        let found = self.request_one(lstat_request(&path))?;
+        let found = self.client.request_one(lstat_request(&path))?;
         match (status_code(&found), reply_attrs(&found)) {
             (Some(status::NO_SUCH_FILE), _) => Ok(true),
             (None, Some(found))
@@ -168,7 +168,7 @@ impl SftpDirectory {
         inspect: Inspector<'_>,
     ) -> Result<SettleOutcome, TransportError> {
         let path = self.path_of(displaced);
-        let found = self.request_one(lstat_request(&path))?;
+        let found = self.client.request_one(lstat_request(&path))?;
         match (status_code(&found), reply_attrs(&found).and_then(file_type)) {
             (Some(status::NO_SUCH_FILE), _) => {
                 self.check_unlinked(displaced, &[])?;

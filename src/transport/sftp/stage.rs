@@ -76,7 +76,7 @@ impl SftpDirectory {
         if error.cause != FailureCause::Refused || !self.client.extensions().statvfs {
             return error;
         }
-        let asked = self.request_one(Request::Statvfs {
+        let asked = self.client.request_one(Request::Statvfs {
             path: path_bytes(&self.directory_path),
         });
         let found = match &asked {

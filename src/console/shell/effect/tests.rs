@@ -30,7 +30,8 @@ use crate::engine::{
 use crate::fake_transport::FakeTransport;
 use crate::temporary_root::temporary_root;
 use crate::transport::{
-    MemoryDirectory, MemoryObject, SpecialFile, Transport, TransportError, Transports,
+    DirectoryListing, MemoryDirectory, MemoryObject, SpecialFile, Transport, TransportError,
+    Transports,
 };
 use crate::unattended::schedule::{ManagerAccess, UnitScope};
 
@@ -62,6 +63,14 @@ impl Transport for SilentTransport {
     fn open_directory(&self, memory: &Path) -> Result<Box<dyn MemoryDirectory>, TransportError> {
         let _ = self.1.recv();
         self.0.open_directory(memory)
+    }
+
+    fn list_directory(
+        &self,
+        directory: &Path,
+    ) -> Result<Box<dyn DirectoryListing>, TransportError> {
+        let _ = self.1.recv();
+        self.0.list_directory(directory)
     }
 }
 
