@@ -19,8 +19,9 @@ const MAX_FLAG_TAGS: usize = 7;
 pub(super) fn check(context: &Context<'_>, drafts: &mut Drafts) {
     let document = context.document;
     let judged = document.judged_range();
-    let is_plain = |byte: &u8| matches!(byte, b' '..=b'~' | b'\n' | b'\r' | b'\t');
-    if document.text[judged.clone()].iter().all(is_plain) {
+    // Every entry is checked in each reset, and hardly any has such a character.
+    let mut chunks = document.text[judged.clone()].utf8_chunks();
+    if !chunks.any(|chunk| chunk.valid().chars().any(is_suspect)) {
         return;
     }
     let characters = characters(document.text, judged);
@@ -29,6 +30,17 @@ pub(super) fn check(context: &Context<'_>, drafts: &mut Drafts) {
     check_directions(document, characters.clone(), is_right_to_left, drafts);
     check_tags(document, characters.clone(), drafts);
     check_controls(document, characters, drafts);
+}
+
+/// Whether a rule of this file is about a character.
+fn is_suspect(c: char) -> bool {
+    let is_plain = matches!(c, ' '..='~' | '\n' | '\r' | '\t');
+    !is_plain
+        && (c.is_control()
+            || is_zero_width(c)
+            || is_direction_mark(c)
+            || is_tag(c)
+            || is_variation_selector(c))
 }
 
 /// Returns the characters of a range with their offsets; bytes that are not UTF-8 are left out.
@@ -115,6 +127,10 @@ fn check_zero_width(
     );
 }
 
+fn is_direction_mark(c: char) -> bool {
+    matches!(c, '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}' | '\u{61C}')
+}
+
 fn check_directions(
     document: &Document<'_>,
     characters: impl Iterator<Item = (usize, char)>,
@@ -123,7 +139,7 @@ fn check_directions(
 ) {
     let mut places = Places::default();
     for (at, c) in characters {
-        if matches!(c, '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}' | '\u{61C}') {
+        if is_direction_mark(c) {
             places.add_character(document, range_of((at, c)), || code_point(c));
         }
     }
