@@ -419,7 +419,7 @@ impl WatchLoop {
             }
             let now = self.watch.context.clock().instant();
             if self.backlog.has_overflowed.swap(false, Ordering::Relaxed) {
-                self.schedule_all_reads(now);
+                self.handle_lost_changes(now);
             }
             if self.config_due.take_if(|due| *due <= now).is_some()
                 && self.events.send(FleetEvent::ConfigChanged).is_err()
@@ -542,11 +542,7 @@ impl WatchLoop {
                 self.backlog.queued_changes.fetch_sub(1, Ordering::Relaxed);
                 self.handle_path_change(&path, now);
             }
-            FleetMessage::ChangesLost => {
-                self.schedule_all_reads(now);
-                // A sweep looks at all other files.
-                self.next_sweep = self.next_sweep.map(|_| now);
-            }
+            FleetMessage::ChangesLost => self.handle_lost_changes(now),
         }
         true
     }
@@ -554,11 +550,14 @@ impl WatchLoop {
     fn apply_sweep(&mut self, missed: UnwatchedChanges, now: Instant) {
         let new = self.watch_existing_directories(&missed.existing_directories);
         self.schedule_reads(missed.agents, now);
-        // An agent may have written between the sweep and the watch.
+        // Files may have changed between the sweep and the watch.
         for path in new {
             if self.memory_directories.contains(&path) {
                 self.schedule_reads_of_directory(&path, now);
             }
+            let mut targets = self.targets_in(&path);
+            targets.retain(ChangeTarget::is_report);
+            self.handle_targets(targets, now, now);
         }
         if missed.has_config_changed {
             self.config_due = Some(now + CONFIG_DEBOUNCE);
@@ -582,16 +581,38 @@ impl WatchLoop {
             self.next_sweep = self.next_sweep.map(|next| next.min(sweep_at));
         }
         // An event about the directory itself may concern any name in it.
-        let whole = self.change_scopes.get(path).into_iter();
-        let whole = whole.flat_map(|names| names.values().flatten());
+        let mut targets = self.targets_in(path);
         let named = self.change_scopes.get(directory);
-        let named = named
-            .and_then(|names| names.get(name))
-            .into_iter()
-            .flatten();
-        let wanted: Vec<ChangeTarget> = whole.chain(named).cloned().collect();
-        for touched in wanted {
-            match touched {
+        let named = named.and_then(|names| names.get(name));
+        targets.extend(named.into_iter().flatten().cloned());
+        self.handle_targets(targets, read_at, now);
+    }
+
+    /// Returns what changes in a directory affect.
+    fn targets_in(&self, directory: &Path) -> Vec<ChangeTarget> {
+        let names = self.change_scopes.get(directory).into_iter();
+        let targets = names.flat_map(|names| names.values().flatten());
+        targets.cloned().collect()
+    }
+
+    /// Handles changes that the watcher dropped: every watched file may have changed.
+    fn handle_lost_changes(&mut self, now: Instant) {
+        let targets = [
+            ChangeTarget::AllAgents,
+            ChangeTarget::Ledger,
+            ChangeTarget::Pauses,
+            ChangeTarget::StateLog,
+        ];
+        self.handle_targets(targets.to_vec(), now, now);
+        // A sweep looks at directories and at the config. Decisions about findings are read again at
+        // the next scan that is due: to scan all memories for each loss would cause further ones.
+        self.next_sweep = self.next_sweep.map(|_| now);
+    }
+
+    /// Reports changes, or schedules what they affect: reads for `read_at`.
+    fn handle_targets(&mut self, targets: Vec<ChangeTarget>, read_at: Instant, now: Instant) {
+        for target in targets {
+            match target {
                 ChangeTarget::Agent(name) => self.schedule_reads(vec![name], read_at),
                 ChangeTarget::AllAgents => self.schedule_all_reads(read_at),
                 ChangeTarget::Ledger => {
@@ -813,6 +834,11 @@ mod tests {
     use notify::event::Flag;
 
     use super::*;
+    use crate::base::clock::SystemClock;
+    use crate::config::{Config, GeneralSettings};
+    use crate::engine::{Engine, EngineSetup, Trigger};
+    use crate::transport::SingleTransport;
+    use crate::transport::local::LocalTransport;
 
     #[test]
     fn changes_that_the_kernel_dropped_are_reported() {
@@ -821,6 +847,40 @@ mod tests {
         forward_changes(dropped, &messages, &ChangeBacklog::default());
         let received: Vec<FleetMessage> = inbox.try_iter().collect();
         assert!(matches!(received[..], [FleetMessage::ChangesLost]));
+    }
+
+    #[test]
+    fn lost_changes_report_more_than_agents() {
+        let home = tempfile::tempdir().unwrap();
+        let root = home.path().canonicalize().unwrap();
+        let general = GeneralSettings::new(root.join("baselines"), root.join("archives"));
+        let agent = Agent::new(&general, "scout", root.join("MEMORY.md"), "scout.md");
+        let clock = Arc::new(SystemClock);
+        let local = Arc::new(LocalTransport::new(clock.clone()));
+        let engine = Engine::new(EngineSetup {
+            config: Config::new(general, vec![agent]).unwrap(),
+            transports: Arc::new(SingleTransport(local)),
+            clock,
+            user: "tester".to_string(),
+            trigger: Trigger::Cli,
+            archive_group: None,
+        });
+        let (events, reported) = unbounded();
+        let fleet = FleetWatcher::start(Arc::clone(engine.watch()), events).unwrap();
+        assert!(fleet.wait_idle(Duration::from_secs(60)));
+        assert!(reported.try_iter().count() > 0);
+        fleet.messages.send(FleetMessage::ChangesLost).unwrap();
+        let mut missing = vec!["ledger", "pauses", "states"];
+        while !missing.is_empty() {
+            let event = reported.recv_timeout(Duration::from_secs(60)).unwrap();
+            let name = match event {
+                FleetEvent::LedgerChanged => "ledger",
+                FleetEvent::PausesChanged => "pauses",
+                FleetEvent::StatesRecorded => "states",
+                _ => continue,
+            };
+            missing.retain(|it| *it != name);
+        }
     }
 
     #[test]

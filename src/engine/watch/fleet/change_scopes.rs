@@ -21,6 +21,19 @@ pub(super) enum ChangeTarget {
     StateLog,
 }
 
+impl ChangeTarget {
+    /// Whether a change is only reported, and no agent is read for it.
+    pub(super) fn is_report(&self) -> bool {
+        matches!(
+            self,
+            ChangeTarget::Ledger
+                | ChangeTarget::Config
+                | ChangeTarget::Pauses
+                | ChangeTarget::StateLog
+        )
+    }
+}
+
 /// What changes of the names in a directory affect.
 pub(super) type ChangeScopes = HashMap<PathBuf, HashMap<OsString, Vec<ChangeTarget>>>;
 
