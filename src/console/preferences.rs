@@ -20,7 +20,7 @@ use crate::console::keys::key::{self, Key, format_sequence};
 use crate::console::keys::keymap::{self, KeyConflict, Keymap};
 use crate::console::preferences::setting_error::SettingError;
 use crate::console::preferences::toml_source::{TomlEntry, TomlSource, table_entries};
-use crate::console::widgets::columns::{self, COLUMN_LAYOUTS, FleetColumn};
+use crate::console::screens::fleet::columns::{self, COLUMN_LAYOUTS, FleetColumn};
 
 /// Name of the preferences file.
 pub const PREFERENCES_FILE_NAME: &str = "console.toml";

@@ -43,6 +43,7 @@ pub mod editor {
 
 pub mod fleet {
     //! All agents.
+    pub mod columns;
     pub mod order;
     pub mod reasons;
     pub mod sort_order;

@@ -1,7 +1,6 @@
 //! Parts that screens are made of, each with its state, which is pure, and its drawing.
 
 pub(in crate::console) mod canvas;
-pub mod columns;
 pub mod list_pane;
 pub mod plan_pane;
 pub mod prompt;

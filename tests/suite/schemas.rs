@@ -476,7 +476,9 @@ fn real_documents_match_their_schemas() {
     record_units_and_alerts(&mut recorder);
     record_failures(&mut recorder);
     let faults = find_faults(python, &recorder.samples);
-    assert!(faults.is_empty(), "{}", faults.join("\n"));
+    let faults: BTreeSet<String> = faults.into_iter().collect();
+    let hint = "describe each field in schemas/, those of records in docs/formats.md as well";
+    assert!(faults.is_empty(), "{hint}: {faults:#?}");
     let seen: BTreeSet<&str> = recorder
         .samples
         .iter()
@@ -486,6 +488,31 @@ fn real_documents_match_their_schemas() {
     unseen.retain(|row| row.schema.as_deref().is_some_and(|it| !seen.contains(it)));
     let unseen: Vec<_> = unseen.iter().map(|row| &row.commands).collect();
     assert!(unseen.is_empty(), "no document of {unseen:?}");
+}
+
+#[test]
+fn formats_page_names_each_field_of_a_record() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let schema = fs::read_to_string(root.join("schemas/common.json")).unwrap();
+    let schema: Value = serde_json::from_str(&schema).unwrap();
+    let fields = schema["$defs"]["record"]["properties"].as_object().unwrap();
+    let page = fs::read_to_string(root.join("docs/formats.md")).unwrap();
+    let section = page
+        .split("\n## ")
+        .find(|it| it.starts_with("The ledger\n"));
+    let rows = section
+        .unwrap()
+        .lines()
+        .filter(|line| line.starts_with("| `"));
+    let names: Vec<&str> = rows
+        .flat_map(|row| row.split('|').nth(1).unwrap().split('`'))
+        .collect();
+    for field in fields.keys() {
+        assert!(
+            names.contains(&field.as_str()),
+            "docs/formats.md lacks the field `{field}`"
+        );
+    }
 }
 
 #[test]

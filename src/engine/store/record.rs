@@ -192,7 +192,8 @@ impl LedgerPosition {
     }
 }
 
-/// One line of the ledger.
+/// One line of the ledger. `ledger/record_line.rs` reads it: a field here that is none of the event is
+/// one of its `RecordHeader`, too.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LedgerRecord {
     /// The line's number, from 1.

@@ -9,11 +9,11 @@ use crate::console::keys::key::{Key, KeyCode};
 use crate::console::message::Effect;
 use crate::console::model::Model;
 use crate::console::screens::agent::update::row_ages;
+use crate::console::screens::fleet::columns::FleetColumn;
 use crate::console::screens::fleet::order::{FleetOrder, SortKey};
 use crate::console::screens::fleet::sort_order::SortOrder;
 use crate::console::screens::fleet::state::{OutOfSight, ViewState};
 use crate::console::update::plan;
-use crate::console::widgets::columns::FleetColumn;
 use crate::console::widgets::list_pane::step_index;
 use crate::engine::{FileState, Observation, State};
 

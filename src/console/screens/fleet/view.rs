@@ -10,6 +10,7 @@ use crate::console::command::Command;
 use crate::console::filter;
 use crate::console::frame::{blocked_step, draw_fleet_name, draw_in_rule, more_agents};
 use crate::console::model::{Model, RunSign};
+use crate::console::screens::fleet::columns::{self, CellWidths, ColumnSpan, FleetColumn};
 use crate::console::screens::fleet::reasons::{self, ReasonCell, WholeReason};
 use crate::console::screens::fleet::sort_order::SortOrder;
 use crate::console::screens::hosts::state::HostProblem;
@@ -18,7 +19,6 @@ use crate::console::widgets::canvas::{
     Canvas, fit_end_of_sentence, fit_start_of_sentence, limit_usage, shorten_untrusted,
     split_at_blank, truncate, truncate_untrusted,
 };
-use crate::console::widgets::columns::{self, CellWidths, ColumnSpan, FleetColumn};
 use crate::engine::{Observation, Outcome, State};
 
 const PROGRAM_LABEL: &str = "memory-shepherd  ";

@@ -95,3 +95,42 @@ pub fn broken_chain_error(path: &Path, line: u64, why: &str) -> Error {
          new ledger",
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use chrono::DateTime;
+
+    use super::*;
+    use crate::engine::store::record::Operation;
+    use crate::engine::trigger::Trigger;
+
+    #[test]
+    fn written_record_is_read_back_whole() {
+        let boot = BootTime {
+            id: "0123456789abcdef".to_string(),
+            seconds: 7,
+        };
+        // Each field of the header has a value, so that one that is not read is missed.
+        let record = LedgerRecord {
+            seq: 3,
+            previous_digest: Digest::of(b"line"),
+            time: DateTime::from_timestamp(1_700_000_000, 0)
+                .unwrap()
+                .fixed_offset(),
+            boot: Some(boot),
+            event: RunEvent::new(
+                "1a2b3c4d",
+                Operation::Reset,
+                Trigger::Cli,
+                "tester",
+                "scout",
+            ),
+        };
+        let line = serde_json::to_vec(&record).unwrap();
+        assert_eq!(
+            parse_record(&line).unwrap(),
+            record,
+            "RecordHeader lacks a field of LedgerRecord"
+        );
+    }
+}

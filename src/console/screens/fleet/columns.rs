@@ -300,7 +300,11 @@ mod tests {
     #[test]
     fn column_table_is_in_enum_order() {
         for shape in COLUMN_LAYOUTS {
-            assert_eq!(shape.column.layout().id, shape.id);
+            let found = shape.column.layout().id;
+            assert_eq!(
+                found, shape.id,
+                "the table is not in the order of FleetColumn"
+            );
         }
     }
 
