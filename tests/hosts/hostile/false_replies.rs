@@ -1,9 +1,13 @@
 //! Hosts that send false or malformed replies.
 
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use memory_shepherd::base::clock::SystemClock;
 use memory_shepherd::engine::Outcome;
+use memory_shepherd::transport::sftp::SftpTransport;
+use memory_shepherd::transport::{MAX_PAGE_ENTRIES, Transport};
 
 use super::frames::{
     ATTRS, DATA, HANDLE, NAMES, OPEN, READ, READDIR, WRITE, is_changing, put_string, read_string,
@@ -16,7 +20,7 @@ use super::scenario::{
 };
 use crate::remote::{add_remote_agent, engine_with_connector};
 use crate::servers::{
-    FilteredServer, ReplyFate, ReplyFilter, RequestFate, SentRequest, with_length,
+    FilteredServer, ReplyFate, ReplyFilter, RequestFate, SentRequest, host_named, with_length,
 };
 use crate::world::{BASELINE, World};
 
@@ -605,6 +609,60 @@ fn endless_listing_is_abandoned_at_a_bound() {
         let taken = taken.0.load(Ordering::SeqCst);
         println!("{taken} bytes read of an endless list");
         assert!((1..256 << 20).contains(&taken), "{fault}: {taken}");
+    }
+}
+
+/// Names that a server sends for a directory, and that are no names of files in it.
+const FALSE_NAMES: [&[u8]; 7] = [
+    b"../outside",
+    b"/etc/passwd",
+    b"a/b",
+    b"",
+    b".",
+    b"..",
+    b"nul\0",
+];
+
+#[test]
+fn listing_has_names_only_and_pages_of_endless_replies() {
+    if !has_sftp_server() {
+        return;
+    }
+    let directory = crate::directory();
+    let path = directory.path().canonicalize().unwrap();
+    let endless = request_filter(|number, frame| {
+        if frame[0] != READDIR {
+            return RequestFate::Pass;
+        }
+        let real = (0..MAX_PAGE_ENTRIES + 1).map(|at| format!("{number}-{at}").into_bytes());
+        let all: Vec<Vec<u8>> = FALSE_NAMES
+            .iter()
+            .map(|it| it.to_vec())
+            .chain(real)
+            .collect();
+        let mut names = reply_head(NAMES, frame);
+        names.extend((all.len() as u32).to_be_bytes());
+        for name in &all {
+            put_string(&mut names, name);
+            put_string(&mut names, b"");
+            // No attributes: the type is unknown.
+            names.extend([0; 4]);
+        }
+        RequestFate::Reply(with_length(&names))
+    });
+    let server = FilteredServer::new(sftp_server_program(), endless);
+    let transport = SftpTransport::new(host_named("box"), Arc::new(server), Arc::new(SystemClock));
+    let mut listing = transport.list_directory(&path).unwrap();
+    let mut seen = 0;
+    while seen < 4 * MAX_PAGE_ENTRIES {
+        let page = listing.next_page().unwrap().expect("the list is endless");
+        assert!(page.len() <= MAX_PAGE_ENTRIES);
+        for entry in &page {
+            let name = entry.name.as_bytes();
+            assert!(!FALSE_NAMES.contains(&name), "{:?}", entry.name);
+            assert!(entry.object.is_err(), "{:?} has no type", entry.name);
+        }
+        seen += page.len();
     }
 }
 
