@@ -2,25 +2,25 @@
 //!
 //! | module | purpose |
 //! |---|---|
-//! | [`console`] | the screens: a pure model and update, a view, and the event loop |
 //! | [`cli`] | the command-line verbs, and two printers: text and JSON |
 //! | [`demo`] | the example fleet, with a host of its own |
+//! | [`console`] | the screens: a pure model and update, a view, and the event loop |
 //! | [`unattended`] | scheduled resets, alerts, metrics |
 //! | [`engine`] | observes agents, plans and applies resets and undos, keeps the ledger |
-//! | [`transport`] | access to memory files: the contract, the local disk, other hosts over SFTP |
 //! | [`baseline`] | baselines: loading and checking, versions, the seal |
+//! | [`transport`] | access to memory files: the contract, the local disk, other hosts over SFTP |
+//! | [`config`] | reads `memory-shepherd.conf` and reports every mistake at once |
 //! | [`archive`] | archive entries: what resets took out of memories |
 //! | [`lint`] | rules about baselines and memories, pure |
 //! | [`boundary`] | finds where in a memory the baseline part ends, pure |
-//! | [`config`] | reads `memory-shepherd.conf` and reports every mistake at once |
 //! | [`base`] | durable files, time, digests, foreign text, errors: what all of them use |
 //!
 //! `examples/embed.rs` shows the engine in another program: a configuration in code, a reset, its undo.
 //!
-//! Dependency rules, checked by `tests/suite/architecture.rs`: the modules above know neither
-//! console nor command line nor the crates that these use; only `console/shell/terminal` and
-//! `cli/output.rs` write escape codes; only `demo/host.rs` and the modules below it name tokio and
-//! the SSH crates; no module reads the home directory, the environment or the clock by itself:
+//! A module uses only those below it in this table. `tests/suite/architecture.rs` checks that, and that
+//! only `console/shell/terminal` and `cli/output.rs` write escape codes, that only `demo/host.rs` and
+//! the modules below it name tokio and the SSH crates, and that no module reads the home directory, the
+//! environment or the clock by itself:
 //! `main` passes them in.
 
 pub mod archive;
