@@ -20,8 +20,7 @@
 //! A module uses only those below it in this table. `tests/suite/architecture.rs` checks that, and that
 //! only `console/shell/terminal` and `cli/output.rs` write escape codes, that only `demo/host.rs` and
 //! the modules below it name tokio and the SSH crates, and that no module reads the home directory, the
-//! environment or the clock by itself:
-//! `main` passes them in.
+//! environment or the clock by itself: `main` passes them in.
 
 pub mod archive;
 pub mod base;
