@@ -1,4 +1,4 @@
-//! What every other module uses: durable files, time, digests, differences, foreign text, errors.
+//! The modules that all others use: durable files, time, digests, differences, foreign text, errors.
 //! Nothing here knows agents, memories or baselines.
 //!
 //! | module | purpose |
@@ -10,7 +10,7 @@
 //! | [`file_systems`], [`trust`], [`write_restriction`] | which disk hangs, who can replace what root runs, where this process may write |
 //! | [`clock`], [`moment`], [`reset_interval`], [`quantity`] | time, and how people write times and counts |
 //! | `threads`, `child_process`, `sys` | threads that end, programs that end, calls that no crate has |
-//! | [`secret`], [`invocation`], [`debug_log`] | passphrases, the printed command line, what the program does |
+//! | [`secret`], [`invocation`], [`debug_log`] | passphrases, the printed command line, the log for engineers |
 
 pub(crate) mod child_process;
 pub mod clock;

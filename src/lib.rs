@@ -13,7 +13,7 @@
 //! | [`archive`] | archive entries: what resets took out of memories |
 //! | [`lint`] | rules about baselines and memories, pure |
 //! | [`boundary`] | finds where in a memory the baseline part ends, pure |
-//! | [`base`] | durable files, time, digests, foreign text, errors: what all of them use |
+//! | [`base`] | durable files, time, digests, foreign text, errors, for all of them |
 //!
 //! `examples/embed.rs` shows the engine in another program: a configuration in code, a reset, its undo.
 //!

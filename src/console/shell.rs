@@ -1,5 +1,6 @@
 //! What connects the console to the world: the terminal, the input thread, the event loop, and the
-//! threads that execute effects. Everything else in the console computes.
+//! threads that execute effects. Beside it only `preferences` and `theme` read files; the rest of the
+//! console computes.
 
 pub(in crate::console) mod effect;
 pub(in crate::console) mod event_loop;

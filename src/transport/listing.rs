@@ -23,6 +23,6 @@ pub trait DirectoryListing: Send {
     /// Returns the next entries, at most [`MAX_PAGE_ENTRIES`], in the order of the file system;
     /// `None` after the last one. A page may be empty. `.`, `..` and names that are gone by now are
     /// left out; a name that was created or renamed since the first page may be missing, or come
-    /// twice.
+    /// twice. A host may send names without end: the caller bounds the number of pages.
     fn next_page(&mut self) -> Result<Option<Vec<DirectoryEntry>>, TransportError>;
 }

@@ -163,7 +163,7 @@ impl SftpClient {
     /// Sends one request and returns its reply.
     pub(super) fn request_one(&self, request: Request) -> Result<ReplyResult, TransportError> {
         let reply = self.request_batch(vec![request])?.pop();
-        reply.ok_or_else(|| self.reply_error("use", &self.home_directory, None))
+        reply.ok_or_else(|| Error::new(ErrorKind::Internal, "a request has no reply").into())
     }
 
     /// Returns the absolute path of a configured one: a relative path, or one with `~/`, starts in

@@ -624,7 +624,7 @@ const FALSE_NAMES: [&[u8]; 7] = [
 ];
 
 #[test]
-fn listing_has_names_only_and_pages_of_endless_replies() {
+fn endless_listing_is_paged_without_false_names() {
     if !has_sftp_server() {
         return;
     }
