@@ -470,6 +470,26 @@ fn pauses_and_recorded_states_are_reported() {
 }
 
 #[test]
+fn change_before_the_first_watch_is_reported() {
+    let world = World::new(&["a"]);
+    let engine = Arc::new(world.engine());
+    let (sender, events) = unbounded();
+    let fleet = FleetWatcher::start(Arc::clone(engine.watch()), sender).unwrap();
+    assert!(fleet.wait_idle(WAIT_TIMEOUT));
+    // Its directory is not there yet, so no watch sees the first change.
+    engine.ledger().begin_archive().unwrap();
+    let change = ScheduleChange {
+        agent: None,
+        action: ScheduleAction::Pause,
+    };
+    change_schedule(&engine, &[change], &engine.clock().now()).unwrap();
+    advance_until(&world, &fleet, || {
+        let mut reported = events.try_iter();
+        reported.any(|event| matches!(event, FleetEvent::PausesChanged))
+    });
+}
+
+#[test]
 fn unreadable_agent_is_observed_every_sweep() {
     let world = World::new(&["a"]);
     fs::create_dir(world.memory_path("a")).unwrap();
