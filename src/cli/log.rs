@@ -149,14 +149,15 @@ fn record_cells(engine: &Engine, record: &LedgerRecord) -> Result<Vec<TableCell>
         Some(FileState::File { lines, .. }) => lines.to_string(),
         _ => "-".to_string(),
     };
-    let lines = match (lines(&event.before), lines(&event.after)) {
+    let lines = match (lines(&event.change.before), lines(&event.change.after)) {
         (before, after) if before == after => before,
         (before, after) => format!("{before} -> {after}"),
     };
     let entry = event
+        .change
         .late_entries
         .last()
-        .or(event.entry.as_ref())
+        .or(event.change.entry.as_ref())
         .map_or("-".to_string(), |entry| {
             as_operand(&entry.path).display().to_string()
         });

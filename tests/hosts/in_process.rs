@@ -616,7 +616,7 @@ fn late_remote_entries_hold_only_appended_bytes() {
     });
     let engine = engine_with_connector(&world, start_host(&[]));
     world.reset_with_engine(&engine).assert_ok();
-    let late: Vec<_> = world.read_records()[0].event.late_entries.clone();
+    let late: Vec<_> = world.read_records()[0].event.change.late_entries.clone();
     let kinds: Vec<_> = late.iter().map(|it| (it.kind, it.size)).collect();
     assert!(!kinds.is_empty());
     assert!(

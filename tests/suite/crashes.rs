@@ -373,7 +373,7 @@ fn untouched_memory_is_not_counted_as_swapped() {
     world.reset().assert_ok();
     let records = world.read_records();
     assert_eq!(records[0].event.outcome, Outcome::Failed);
-    assert_eq!(records[0].event.after, None);
+    assert_eq!(records[0].event.change.after, None);
     assert!(
         records[0]
             .event
@@ -524,7 +524,7 @@ fn undo_restores_late_write_archived_before_crash() {
         world.reset().assert_outcome(Outcome::Unchanged);
         assert_no_leftovers(&world);
         assert_eq!(world.entry_names("scout").len(), 2);
-        assert_eq!(world.read_records()[0].event.late_entries.len(), 1);
+        assert_eq!(world.read_records()[0].event.change.late_entries.len(), 1);
         world.undo("scout", UndoMode::Refuse).assert_ok();
         assert!(
             world

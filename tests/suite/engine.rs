@@ -224,11 +224,11 @@ fn missing_memory_is_created_with_directory_owner() {
     assert_eq!(permission_bits(&world.memory_path("scout")), 0o640);
     assert_eq!(world.read_memory("scout"), BASELINE.as_bytes());
     assert_eq!(
-        world.read_records()[0].event.before,
+        world.read_records()[0].event.change.before,
         Some(FileState::Absent)
     );
     assert_eq!(
-        world.read_records()[0].event.method,
+        world.read_records()[0].event.change.method,
         Some(SwapMethod::Create)
     );
 }
@@ -499,7 +499,7 @@ fn reset_keeps_owner_mode_and_xattrs() {
     assert_eq!((before.uid(), before.gid()), (after.uid(), after.gid()));
     assert_eq!(permission_bits(&memory), 0o604);
     assert_eq!(after.nlink(), 1);
-    let recorded = world.read_records()[0].event.attributes.clone().unwrap();
+    let recorded = world.read_records()[0].event.change.attributes.clone().unwrap();
     assert_eq!((recorded.uid, recorded.mode), (before.uid(), 0o604));
     if attribute.is_ok_and(|status| status.success()) {
         let colour = Command::new("python3")

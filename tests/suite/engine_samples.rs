@@ -676,7 +676,7 @@ pub fn baseline_run(
     event.operation = operation;
     event.file = Some(name.to_string());
     let [before, after] = texts.map(|text| Digest::of(text.as_bytes()));
-    event.before = Some(FileState::File {
+    event.change.before = Some(FileState::File {
         sha256: before,
         size: 3,
         lines: 1,
@@ -728,13 +728,13 @@ pub fn history_record(
         lines: size / 50,
     };
     let event = &mut record.event;
-    event.before = Some(file("before", 12_000 + seq * 300));
-    event.after = Some(file("after", 11_100));
+    event.change.before = Some(file("before", 12_000 + seq * 300));
+    event.change.after = Some(file("after", 11_100));
     event.boundary = observation_of("code-reviewer", State::Scratch)
         .content
         .unwrap()
         .boundary;
-    event.entry = Some(WrittenEntry {
+    event.change.entry = Some(WrittenEntry {
         path: format!("code-reviewer/2026-03-{seq:02}_0400.md").into(),
         kind: EntryKind::Scratch,
         digest: Digest::ZERO,
@@ -777,18 +777,18 @@ pub fn sample_history() -> Vec<HistoryEntry> {
         undone,
         history_record(6, 2_000, |event| {
             event.outcome = Outcome::Failed;
-            event.after = None;
-            event.entry = None;
+            event.change.after = None;
+            event.change.entry = None;
             event.note = Some("the archive's disk is full\u{202e}\x1b[31m".to_string());
         }),
         history_record(5, 3_000, |event| {
             event.operation = Operation::Repair;
-            event.late_entries = event.entry.take().into_iter().collect();
+            event.change.late_entries = event.change.entry.take().into_iter().collect();
         }),
         history_record(2, 40_000, |event| {
-            event.before = Some(FileState::Absent);
+            event.change.before = Some(FileState::Absent);
             event.boundary = None;
-            event.entry = None;
+            event.change.entry = None;
         }),
     ]
 }

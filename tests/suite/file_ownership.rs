@@ -88,7 +88,7 @@ fn second_hard_link_is_kept_until_removed() {
         "{ran:?}",
         ran = ran.note()
     );
-    assert_eq!(world.read_records()[0].event.kept_names, [name]);
+    assert_eq!(world.read_records()[0].event.change.kept_names, [name]);
     assert!(world.pending_journals().is_empty());
     // The backup rotates: these are the last bytes.
     fs::remove_file(&backup).unwrap();
@@ -135,7 +135,7 @@ fn kept_link_as_last_name_is_put_back() {
     fs::remove_file(&backup).unwrap();
     world.undo("scout", UndoMode::Refuse).assert_ok();
     assert_eq!(world.read_memory("scout"), before);
-    let left = world.read_records().pop().unwrap().event.after;
+    let left = world.read_records().pop().unwrap().event.change.after;
     assert_eq!(left.and_then(|it| it.digest()), Some(Digest::of(&before)));
     // The file has not been written since.
     world.redo("scout").assert_outcome(Outcome::Ok);
@@ -257,7 +257,7 @@ fn link_replacing_leased_memory_gives_no_rights() {
     assert_memory_owner(&world, AGENT_UID);
     assert_eq!(permission_bits(&world.memory_path("scout")) & 0o7022, 0);
     for record in world.read_records() {
-        let attributes = record.event.attributes;
+        let attributes = record.event.change.attributes;
         assert!(
             attributes.is_none_or(|it| it.uid != OTHER_UID),
             "{:?}",

@@ -70,7 +70,7 @@ fn damaged_and_missing_baselines_are_restored() {
         (Operation::Guard, Outcome::Ok)
     );
     assert_eq!(
-        record.before.unwrap().digest(),
+        record.change.before.unwrap().digest(),
         Some(Digest::of(DAMAGED.as_bytes()))
     );
     assert_eq!(guard(&world).events, []);

@@ -44,7 +44,7 @@ fn world_with_kept_directory() -> (World, String) {
     replace_with_directory(&world);
     world.reset().assert_outcome(Outcome::Ok);
     assert_eq!(world.read_memory("scout"), BASELINE.as_bytes());
-    let kept = world.read_records().pop().unwrap().event.kept_names;
+    let kept = world.read_records().pop().unwrap().event.change.kept_names;
     let [kept] = kept.try_into().unwrap();
     assert_eq!(world.leftovers("scout"), [format!("{kept}/inside")]);
     (world, kept)
@@ -177,7 +177,7 @@ fn undo_puts_kept_directory_back() {
     apply_plan(&engine, &plan).assert_ok();
     assert_directory_restored(&world);
     let last = world.read_records().pop().unwrap().event;
-    assert_eq!(last.after, Some(FileState::Special(SpecialFile::Directory)));
+    assert_eq!(last.change.after, Some(FileState::Special(SpecialFile::Directory)));
     // Undo and redo once more.
     world.redo("scout").assert_outcome(Outcome::Ok);
     assert_eq!(world.read_memory("scout"), BASELINE.as_bytes());
@@ -485,7 +485,7 @@ fn file_displaced_in_place_of_object_is_restored() {
             }
             fs::write(memory, late).unwrap();
         });
-        assert!(matches!(event.before, Some(FileState::Special(_))));
+        assert!(matches!(event.change.before, Some(FileState::Special(_))));
         for _ in 0..2 {
             world.undo("scout", UndoMode::Refuse).assert_ok();
             assert_eq!(world.read_memory("scout"), late);
@@ -500,7 +500,7 @@ fn file_displaced_in_place_of_object_is_restored() {
 fn file_displaced_in_place_of_none_is_restored() {
     let world = World::new(&["scout"]);
     let event = reset_while(&world, |memory| fs::write(memory, "notes").unwrap());
-    assert_eq!(event.before, Some(FileState::Absent));
+    assert_eq!(event.change.before, Some(FileState::Absent));
     world.undo("scout", UndoMode::Refuse).assert_ok();
     assert_eq!(world.read_memory("scout"), b"notes");
 }
@@ -529,7 +529,7 @@ fn directory_displaced_in_place_of_file_is_put_back() {
         world.redo("scout").assert_outcome(Outcome::Ok);
     }
     // Once the operator has removed the directory, the file is what is left to restore.
-    let kept = world.read_records().pop().unwrap().event.kept_names;
+    let kept = world.read_records().pop().unwrap().event.change.kept_names;
     fs::remove_dir_all(world.agent_directory("scout").join(&kept[0])).unwrap();
     world.undo("scout", UndoMode::Refuse).assert_ok();
     let captured = format!("{BASELINE}- captured\n");
@@ -545,7 +545,7 @@ fn refused_undo_names_what_was_displaced() {
     };
     let [link, _, directory] = worlds_with_special_files();
     reset_while(&link, put_directory);
-    let kept = link.read_records().pop().unwrap().event.kept_names;
+    let kept = link.read_records().pop().unwrap().event.change.kept_names;
     let kept_path = link.agent_directory("scout").join(&kept[0]);
     fs::remove_dir_all(&kept_path).unwrap();
     let why = refusal(&link);

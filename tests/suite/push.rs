@@ -463,7 +463,7 @@ proptest! {
             }
             prop_assert!(world.preserves("scout", &notes));
             let last = world.read_records().pop().unwrap().event;
-            let is_file = matches!(last.after, Some(FileState::File { .. }));
+            let is_file = matches!(last.change.after, Some(FileState::File { .. }));
             prop_assert!(is_file);
             world.undo("scout", UndoMode::Refuse).assert_ok();
         }

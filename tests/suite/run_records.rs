@@ -216,12 +216,12 @@ fn ledger_records_are_chained_and_describe_the_run() {
     let event = &records[0].event;
     assert_eq!(event.run, ran.report.run);
     assert_eq!(event.operation, Operation::Reset);
-    assert_eq!(event.method, Some(SwapMethod::Exchange));
+    assert_eq!(event.change.method, Some(SwapMethod::Exchange));
     assert_eq!(event.baseline, Some(Digest::of(BASELINE.as_bytes())));
-    assert_eq!(event.entry.as_ref(), ran.assert_ok().entries.first());
+    assert_eq!(event.change.entry.as_ref(), ran.assert_ok().entries.first());
     let whole = format!("{BASELINE}- note\n");
     assert_eq!(
-        event.before,
+        event.change.before,
         Some(FileState::File {
             sha256: Digest::of(whole.as_bytes()),
             size: whole.len() as u64,

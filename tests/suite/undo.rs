@@ -126,7 +126,7 @@ fn undo_of_creation_archives_and_removes() {
     assert!(world.leftovers("scout").is_empty());
     let last = world.read_records().pop().unwrap().event;
     assert_eq!(
-        (last.operation, last.after),
+        (last.operation, last.change.after),
         (Operation::Undo, Some(FileState::Absent))
     );
     // After a redo it is present again.
@@ -507,7 +507,7 @@ fn undo_puts_a_link_back_with_its_target() {
         assert_eq!(world.leftovers("scout"), [""; 0]);
         let last = world.read_records().pop().unwrap().event;
         let link = SpecialFile::Symlink(target.as_bytes().to_vec());
-        assert_eq!(last.after, Some(FileState::Special(link)));
+        assert_eq!(last.change.after, Some(FileState::Special(link)));
         world.redo("scout").assert_outcome(Outcome::Ok);
         assert_eq!(world.read_memory("scout"), BASELINE.as_bytes());
     }
@@ -675,9 +675,9 @@ fn abandoned_attempt_is_not_in_next_record() {
     assert_eq!(report.worst_kind(), None, "{report:?}");
     assert_eq!(world.read_memory("scout"), BASELINE.as_bytes());
     let event = world.read_records().pop().unwrap().event;
-    assert_eq!(event.before, Some(FileState::Absent));
-    assert_eq!((event.entry, event.boundary), (None, None));
-    assert_eq!((event.attributes, event.split_version), (None, None));
+    assert_eq!(event.change.before, Some(FileState::Absent));
+    assert_eq!((event.change.entry, event.boundary), (None, None));
+    assert_eq!((event.change.attributes, event.split_version), (None, None));
     assert!(world.preserves("scout", b"- old\n"));
 }
 

@@ -456,10 +456,10 @@ impl World {
             let event = record.event;
             // A later record of a run names its entry once more.
             let entry = event
-                .entry
+                .change.entry
                 .iter()
                 .filter(|_| event.operation != Operation::Repair);
-            let written = entry.chain(&event.late_entries);
+            let written = entry.chain(&event.change.late_entries);
             for written in written.filter(|_| event.agent == agent) {
                 let chain = chains.entry(event.run.clone()).or_default();
                 if written.base.is_none() {

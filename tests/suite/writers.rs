@@ -67,7 +67,7 @@ fn late_write_through_old_descriptor_is_archived() {
     assert_eq!(world.read_memory("scout"), BASELINE.as_bytes());
     assert!(world.leftovers("scout").is_empty());
     assert_eq!(
-        world.read_records()[0].event.late_entries.as_slice(),
+        world.read_records()[0].event.change.late_entries.as_slice(),
         &ran.assert_ok().entries[1..]
     );
 }
@@ -107,7 +107,7 @@ fn write_after_each_inspection(
 /// Returns the sizes of an agent's entries except the first.
 fn late_entry_sizes(world: &World) -> Vec<u64> {
     let records = world.read_records();
-    let late = records.iter().flat_map(|record| &record.event.late_entries);
+    let late = records.iter().flat_map(|record| &record.event.change.late_entries);
     late.map(|written| written.size).collect()
 }
 
@@ -240,7 +240,7 @@ fn idle_writer_is_settled_by_next_clean_run() {
         .find(|r| r.event.operation == Operation::Repair)
         .unwrap();
     assert_eq!(repair.event.run, records[0].event.run);
-    assert_eq!(repair.event.late_entries.len(), 1);
+    assert_eq!(repair.event.change.late_entries.len(), 1);
     assert_eq!(repair.event.outcome, Outcome::Ok);
     // It does not count as a run: the last run is still the operator's.
     assert_eq!(

@@ -13,7 +13,7 @@ pub(super) fn check_ledger(report: &mut DoctorReport, fleet: &FleetSubject<'_>) 
     let mut methods: HashMap<String, SwapMethod> = HashMap::new();
     let read = engine.ledger().records(None, None).and_then(|range| {
         range.for_each(&mut |record| {
-            if let Some(method) = record.event.method {
+            if let Some(method) = record.event.change.method {
                 methods.insert(record.event.agent.clone(), method);
             }
             Ok(())

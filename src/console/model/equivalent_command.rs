@@ -232,10 +232,10 @@ fn undo_of_run(model: &Model, run: &RunSummary) -> Option<String> {
     });
     let has_written_since = pairs
         .clone()
-        .any(|(undo, reset)| undo.before != reset.after);
+        .any(|(undo, reset)| undo.change.before != reset.change.after);
     let has_appended = pairs
         .clone()
-        .any(|(undo, reset)| undo.after != reset.before);
+        .any(|(undo, reset)| undo.change.after != reset.change.before);
     let mode = match (has_written_since, has_appended) {
         (false, _) => "",
         (true, true) => " --append",

@@ -530,7 +530,7 @@ impl Model {
             },
             (Screen::Log, _) => match self.log.rows().get(self.log.cursor) {
                 Some(LogRow::Run(run)) => match run.events.as_slice() {
-                    [one] => of(&one.agent, one.entry.as_ref()),
+                    [one] => of(&one.agent, one.change.entry.as_ref()),
                     _ => Err(format!(
                         "the run has several agents; {} shows them",
                         self.key_hint(Command::OpenSelected)
@@ -541,7 +541,7 @@ impl Model {
             (Screen::Agent, _) if self.agent.tab == AgentTab::History && self.agent.is_list() => {
                 let past = self.agent.history.current_record();
                 let past = past.ok_or("no record yet")?;
-                of(&self.agent.agent, past.record.event.entry.as_ref())
+                of(&self.agent.agent, past.record.event.change.entry.as_ref())
             }
             _ => Err("no entry here".to_string()),
         }

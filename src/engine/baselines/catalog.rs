@@ -557,6 +557,7 @@ impl BaselineCatalog {
                 operation: event.operation,
                 sha256,
                 replaced: event
+                    .change
                     .before
                     .as_ref()
                     .filter(|_| pushed.is_none())

@@ -494,8 +494,8 @@ impl Guard {
         let run = new_run_id();
         let mut event = self.files.baseline_event(&run, Operation::Guard);
         event.file = Some(SEAL_FILE_NAME.to_string());
-        event.before = manifest;
-        event.after = Some(file_state(kept.manifest.as_bytes()));
+        event.change.before = manifest;
+        event.change.after = Some(file_state(kept.manifest.as_bytes()));
         event.note = Some(why.message().to_string());
         let record = ChangeRecord {
             run,

@@ -21,7 +21,7 @@ use crate::base::durable::{
 use crate::base::error::{Error, ErrorKind, PathContext, Result};
 use crate::baseline::{self, MAX_BASELINE_BYTES};
 use crate::engine::baselines::BaselineFiles;
-use crate::engine::store::record::{FileState, Operation, RunEvent, new_run_id};
+use crate::engine::store::record::{FileChange, FileState, Operation, RunEvent, new_run_id};
 
 /// The changes that are under way or were interrupted, in the program's own directory of the archive.
 pub(in crate::engine) const JOURNAL_FILE_NAME: &str = "replacing.json";
@@ -395,7 +395,10 @@ impl BaselineFiles {
         let run = new_run_id();
         let event = RunEvent {
             file: Some(name.to_string()),
-            before,
+            change: FileChange {
+                before,
+                ..FileChange::default()
+            },
             note: Some(note),
             ..self.baseline_event(&run, Operation::Repair)
         };
@@ -577,7 +580,9 @@ fn missing_events(
         let of_file = displaced
             .iter()
             .find(|it| event.file.as_ref() == Some(&it.name));
-        event.before = of_file.and_then(DisplacedContent::state).or(event.before);
+        event.change.before = of_file
+            .and_then(DisplacedContent::state)
+            .or(event.change.before);
         event.add_note(INTERRUPTED_NOTE);
         event
     };
@@ -590,7 +595,7 @@ fn is_named_by(content: &DisplacedContent, event: &RunEvent) -> bool {
         return false;
     }
     match content.state() {
-        Some(state) => event.before == Some(state),
+        Some(state) => event.change.before == Some(state),
         None => {
             let path = content.file.path().display().to_string();
             event.note.as_ref().is_some_and(|it| it.contains(&path))

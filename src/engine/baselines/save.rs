@@ -16,7 +16,9 @@ use crate::baseline::{self, MAX_BASELINE_BYTES};
 use crate::engine::baselines::BaselineFiles;
 use crate::engine::baselines::file::{BaselineFile, read_optional};
 use crate::engine::baselines::replacement::{ChangeRecord, NewContent, ReplacedFile, file_state};
-use crate::engine::store::record::{FileState, Operation, Outcome, RunEvent, new_run_id};
+use crate::engine::store::record::{
+    FileChange, FileState, Operation, Outcome, RunEvent, new_run_id,
+};
 use crate::engine::store::semaphore::Permit;
 use crate::engine::store::{lock, run_log};
 
@@ -148,8 +150,11 @@ impl BaselineFiles {
         let run = new_run_id();
         let event = RunEvent {
             file: Some(name.to_string()),
-            before: before.clone(),
-            after: Some(file_state(bytes)),
+            change: FileChange {
+                before: before.clone(),
+                after: Some(file_state(bytes)),
+                ..FileChange::default()
+            },
             baseline: Some(digest),
             sealed_version: sealed.expected_digest(name),
             note: cause.note,
@@ -183,13 +188,13 @@ impl BaselineFiles {
             lost,
         };
         for event in &mut record.events {
-            event.before = before.clone();
+            event.change.before = before.clone();
             saved.remarks().iter().for_each(|note| event.add_note(note));
             match &verified {
                 Ok(()) => {}
                 Err(error) if error.kind() == ErrorKind::Conflict => {
                     event.outcome = Outcome::Failed;
-                    event.after = None;
+                    event.change.after = None;
                 }
                 Err(error) => event.add_note(error.message()),
             }

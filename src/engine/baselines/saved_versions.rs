@@ -60,7 +60,7 @@ impl BaselineTrail {
     /// Follows an edit to its seal: an operator who seals what became of a version has accepted that
     /// version, too.
     fn follow_edit(&mut self, event: &RunEvent) {
-        let before = event.before.as_ref().and_then(FileState::digest);
+        let before = event.change.before.as_ref().and_then(FileState::digest);
         match (event.operation, event.outcome, event.baseline) {
             (Operation::Save, Outcome::Ok, Some(saved)) => {
                 let is_sealed = before.is_some() && before == event.sealed_version;
@@ -140,7 +140,7 @@ impl SavedVersions {
         let Some(version) = event.baseline else {
             return false;
         };
-        match (event.operation, &event.before) {
+        match (event.operation, &event.change.before) {
             (Operation::Save, None | Some(FileState::Absent)) => {
                 let mut all = self.baselines.values();
                 version == self.template || all.any(|trail| trail.is_current(version))

@@ -232,7 +232,7 @@ impl RunHistory {
         record: LedgerRecord,
     ) -> Result<RunDiffSide> {
         // A run without either state had no reason to read the memory.
-        if record.event.before.is_none() && record.event.after.is_none() {
+        if record.event.change.before.is_none() && record.event.change.after.is_none() {
             return Ok(RunDiffSide::Unchanged);
         }
         let records = UndoRecords::from_record(&self.undo_sources, position, record)?;
@@ -296,7 +296,7 @@ impl RunHistory {
         };
         let before = self.side_before(agent, position, record.clone())?;
         let (RunDiffSide::Text(mut before, 0), Some(FileState::File { size, lines, .. })) =
-            (before, &event.before)
+            (before, &event.change.before)
         else {
             return Ok(None);
         };
@@ -329,7 +329,7 @@ impl RunHistory {
         position: LedgerPosition,
         record: &LedgerRecord,
     ) -> Result<RunDiffSide> {
-        let wanted: Digest = match &record.event.after {
+        let wanted: Digest = match &record.event.change.after {
             Some(FileState::Absent) => return Ok(RunDiffSide::Absent),
             Some(FileState::File { sha256, .. }) => *sha256,
             Some(FileState::Special(special)) => {
@@ -349,7 +349,12 @@ impl RunHistory {
         }
         let (mut back, _) = self.ledger.scan_backwards()?;
         while let Some((place, other)) = back.next_matching(|it| it.agent == agent.name)? {
-            let before = other.event.before.as_ref().and_then(FileState::digest);
+            let before = other
+                .event
+                .change
+                .before
+                .as_ref()
+                .and_then(FileState::digest);
             if other.event.has_changed_memory()
                 && before == Some(wanted)
                 && let side @ RunDiffSide::Text(..) = self.side_before(agent, place, other)?

@@ -230,7 +230,7 @@ pub(in crate::engine) fn rebuild_source(
         return Ok(kept);
     }
     let late_writes = late_writes(records);
-    match &event.before {
+    match &event.change.before {
         Some(FileState::Special(special)) if late_writes.is_empty() => {
             let error = || displaced_object_error(sources, agent, records, special);
             removed_link(records).ok_or_else(error)
@@ -273,7 +273,7 @@ fn rebuild_file(
     let event = &records.record.event;
     let refuse = |reason: String| Err(Error::new(ErrorKind::Conflict, reason));
     let late = order_late_entries(late_writes);
-    let before = match (&event.before, late.last()) {
+    let before = match (&event.change.before, late.last()) {
         (Some(FileState::File { sha256, .. }), _) => *sha256,
         // A file was displaced that was not there, or could not be read, when the memory was
         // captured.
@@ -290,7 +290,7 @@ fn rebuild_file(
     };
     // A late write belongs to the file that was displaced.
     let is_whole = late.first().is_some_and(|first| first.base.is_none());
-    let entries = event.entry.iter().filter(|_| !is_whole);
+    let entries = event.change.entry.iter().filter(|_| !is_whole);
     for entry in entries.chain(late.iter().copied()) {
         if let Some(reason) = retired_entry_reason(sources, records, entry) {
             return refuse(reason);
@@ -348,7 +348,7 @@ fn rebuild_candidates(
         None => Ok(None),
     };
     let refuse = |why| Err(Error::new(ErrorKind::Conflict, why));
-    let Some(entry) = &event.entry else {
+    let Some(entry) = &event.change.entry else {
         return match version()? {
             // The version is the whole content.
             Some(bytes) => Ok(vec![
@@ -422,7 +422,7 @@ fn find_kept_object(
         return Ok(None);
     }
     let directory = sources.context.open_directory(agent)?;
-    let before = records.record.event.before.as_ref();
+    let before = records.record.event.change.before.as_ref();
     for (name, id) in records.kept_objects() {
         let state = read_sibling_state(sources, agent, name)?;
         if is_kept_object(directory.as_ref(), name, id, &state, before)? {
@@ -451,10 +451,12 @@ fn displaced_object_error(
     // Only an object other than the captured one has a description of its own.
     let description = records
         .event_and_repairs(event)
-        .flat_map(|of| &of.late_entries)
+        .flat_map(|of| &of.change.late_entries)
         .rfind(|written| written.kind == EntryKind::Special);
     let displaced = match description {
-        None if event.method == Some(SwapMethod::Create) => format!("it found {special}, which"),
+        None if event.change.method == Some(SwapMethod::Create) => {
+            format!("it found {special}, which")
+        }
         None => format!("it replaced {special}, which"),
         Some(written) => format!(
             "it found {special} and replaced another object, described in {}, which",
@@ -464,7 +466,7 @@ fn displaced_object_error(
     let is_replaced = description.is_some();
     let (fate, hint) = if records.has_kept_object() {
         kept_object_fate(sources, agent, records, special)
-    } else if !is_replaced && event.method == Some(SwapMethod::Create) {
+    } else if !is_replaced && event.change.method == Some(SwapMethod::Create) {
         ("was gone when the memory was created".to_string(), None)
     } else if !is_replaced && *special == SpecialFile::Leased {
         let fate = "is not archived yet: another process still holds a lease on it";

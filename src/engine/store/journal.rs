@@ -8,14 +8,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::archive::{PROGRAM_DIRECTORY_NAME, WrittenEntry};
 use crate::base::digest::Digest;
 use crate::base::durable::{self, NewFile, UnsyncedObject};
 use crate::base::error::{Error, ErrorKind, PathContext, Result};
 use crate::config::Agent;
-use crate::engine::store::record::RunEvent;
+use crate::engine::store::record::{FileChange, RunEvent};
 use crate::engine::store::{Journals, lock};
 use crate::transport::{Attributes, Stamp, SwapMethod};
 
@@ -28,6 +28,7 @@ use crate::transport::{Attributes, Stamp, SwapMethod};
 /// first line that a power cut truncated means that nothing was changed.
 #[derive(Serialize, Deserialize)]
 pub(in crate::engine) struct Transaction {
+    #[serde(deserialize_with = "deserialize_event")]
     pub(in crate::engine) event: RunEvent,
     pub(in crate::engine) memory: PathBuf,
     /// How its host was reached, as [`connection_target`] returns it.
@@ -53,12 +54,19 @@ pub(in crate::engine) struct Transaction {
     pub(in crate::engine) ledger_seq: u64,
 }
 
+/// Deserializes an event with its flattened change.
+fn deserialize_event<'de, D: Deserializer<'de>>(deserializer: D) -> Result<RunEvent, D::Error> {
+    let value = serde_json::Value::deserialize(deserializer)?;
+    let event = RunEvent::deserialize(&value).map_err(serde::de::Error::custom)?;
+    let change = FileChange::deserialize(&value).map_err(serde::de::Error::custom)?;
+    Ok(RunEvent { change, ..event })
+}
+
 impl Transaction {
     /// Whether later events of the same agent and run in the ledger have its change.
     pub(in crate::engine) fn is_recorded_by(&self, events: &[RunEvent]) -> bool {
-        let RunEvent { before, after, .. } = &self.event;
         let mut events = events.iter();
-        events.any(|it| (&it.before, &it.after) == (before, after))
+        events.any(|it| it.has_same_states(&self.event))
     }
 }
 

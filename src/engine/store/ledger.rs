@@ -328,6 +328,7 @@ impl ArchiveLedger {
     /// Replaces long attributes by the position of an earlier record that has the same.
     fn deduplicate_attributes(&mut self, event: &mut RunEvent) {
         let Some(digest) = event
+            .change
             .attributes
             .as_ref()
             .and_then(agent_history::long_attributes_digest)
@@ -337,8 +338,8 @@ impl ArchiveLedger {
         let history = self.index.history(&event.agent);
         let known = history.and_then(|history| history.long_attributes);
         if let Some((_, place)) = known.filter(|(known, _)| *known == digest) {
-            event.attributes = None;
-            event.attributes_position = Some(place);
+            event.change.attributes = None;
+            event.change.attributes_position = Some(place);
         }
     }
 
@@ -387,7 +388,9 @@ impl ArchiveLedger {
         for mut what in events {
             // A record with more names would be too long to be read again; the entries stay in the
             // archive without a record.
-            what.late_entries.truncate(MAX_LATE_ENTRIES_PER_RECORD);
+            what.change
+                .late_entries
+                .truncate(MAX_LATE_ENTRIES_PER_RECORD);
             self.deduplicate_attributes(&mut what);
             let record = LedgerRecord {
                 seq: at.seq + 1,

@@ -211,6 +211,50 @@ pub struct LedgerRecord {
     pub event: RunEvent,
 }
 
+/// What a run did to one file.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct FileChange {
+    /// The file's path; none for the memory and for a baseline, which the record names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<PathBuf>,
+    /// State of the memory before; for a baseline that was saved or restored, of its file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<FileState>,
+    /// State of the memory after, or of the baseline file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<FileState>,
+    /// The entry that holds the memory's state before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub entry: Option<WrittenEntry>,
+    /// Entries with what late writers added.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(rename = "late")]
+    pub late_entries: Vec<WrittenEntry>,
+    /// Copies of these entries without their secrets, where the entries are in quarantine.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(rename = "redacted")]
+    pub redacted_entries: Vec<WrittenEntry>,
+    /// Names beside the memory of displaced objects that no entry holds: a directory, or a file
+    /// that could not be read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(rename = "kept")]
+    pub kept_names: Vec<String>,
+    /// Identities of these objects, where known: agents can rename them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub kept_ids: BTreeMap<String, ObjectId>,
+    /// How the memory was replaced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub method: Option<SwapMethod>,
+    /// Owner, mode and attributes of the memory before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attributes: Option<Attributes>,
+    /// Position of the agent's earlier record with the same attributes: long attributes are written
+    /// once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "attributes_at")]
+    pub attributes_position: Option<LedgerPosition>,
+}
+
 /// One operation on one agent in one run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunEvent {
@@ -257,12 +301,6 @@ pub struct RunEvent {
     /// The baseline file, relative to `baseline_dir`, that was sealed, saved or restored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
-    /// State of the memory before; for a baseline that was saved or restored, of its file.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub before: Option<FileState>,
-    /// State of the memory after, or of the baseline file.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub after: Option<FileState>,
     /// The baseline version that was pushed, sealed, saved or restored; of an unchanged memory, the
     /// version that it was found with, where no earlier record names it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -272,25 +310,6 @@ pub struct RunEvent {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "sealed")]
     pub sealed_version: Option<Digest>,
-    /// The entry that holds the memory's state before.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub entry: Option<WrittenEntry>,
-    /// Entries with what late writers added.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[serde(rename = "late")]
-    pub late_entries: Vec<WrittenEntry>,
-    /// Copies of these entries without their secrets, where the entries are in quarantine.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[serde(rename = "redacted")]
-    pub redacted_entries: Vec<WrittenEntry>,
-    /// Names beside the memory of displaced objects that no entry holds: a directory, or a file
-    /// that could not be read.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[serde(rename = "kept")]
-    pub kept_names: Vec<String>,
-    /// Identities of these objects, where known: agents can rename them.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub kept_ids: BTreeMap<String, ObjectId>,
     /// The boundary in the memory before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boundary: Option<Boundary>,
@@ -308,17 +327,6 @@ pub struct RunEvent {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "split")]
     pub split_version: Option<Digest>,
-    /// How the memory was replaced.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub method: Option<SwapMethod>,
-    /// Owner, mode and attributes of the memory before.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub attributes: Option<Attributes>,
-    /// Position of the agent's earlier record with the same attributes: long attributes are written
-    /// once.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[serde(rename = "attributes_at")]
-    pub attributes_position: Option<LedgerPosition>,
     /// Duration in milliseconds.
     #[serde(default)]
     pub duration_ms: u64,
@@ -337,6 +345,22 @@ pub struct RunEvent {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[serde(rename = "pins")]
     pub pinned_entries: Vec<PathBuf>,
+    /// The change of the memory or, where a baseline was saved or restored, of its file.
+    #[serde(flatten, skip_deserializing)]
+    pub change: FileChange,
+    /// The changes of the further files of a step of several files; each has its path.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<FileChange>,
+}
+
+impl FileChange {
+    /// All entries that the run wrote for this file, redacted copies included.
+    pub fn entries(&self) -> impl Iterator<Item = &WrittenEntry> {
+        self.entry
+            .iter()
+            .chain(&self.late_entries)
+            .chain(&self.redacted_entries)
+    }
 }
 
 impl RunEvent {
@@ -365,28 +389,20 @@ impl RunEvent {
             is_host_lost: false,
             is_archive_full: false,
             file: None,
-            before: None,
-            after: None,
             baseline: None,
             sealed_version: None,
-            entry: None,
-            late_entries: Vec::new(),
-            redacted_entries: Vec::new(),
-            kept_names: Vec::new(),
-            kept_ids: BTreeMap::new(),
             boundary: None,
             drift: None,
             scratch_lines: None,
             kept_scratch: None,
             split_version: None,
-            method: None,
-            attributes: None,
-            attributes_position: None,
             duration_ms: 0,
             undone_run: None,
             retired_entries: Vec::new(),
             retired_versions: Vec::new(),
             pinned_entries: Vec::new(),
+            change: FileChange::default(),
+            files: Vec::new(),
         }
     }
 
@@ -403,6 +419,22 @@ impl RunEvent {
         }
     }
 
+    /// All changes of files, that of the memory or the baseline first.
+    pub fn changes(&self) -> impl Iterator<Item = &FileChange> {
+        std::iter::once(&self.change).chain(&self.files)
+    }
+
+    /// All changes of files, to be completed.
+    pub(in crate::engine) fn changes_mut(&mut self) -> impl Iterator<Item = &mut FileChange> {
+        std::iter::once(&mut self.change).chain(&mut self.files)
+    }
+
+    /// Whether it left each file, from the same state, in the same state as another event did.
+    pub(in crate::engine) fn has_same_states(&self, other: &RunEvent) -> bool {
+        let states = |it: &FileChange| (it.path.clone(), it.before.clone(), it.after.clone());
+        self.changes().map(states).eq(other.changes().map(states))
+    }
+
     /// Returns whether the run changed the memory.
     pub fn has_changed_memory(&self) -> bool {
         self.outcome == Outcome::Ok && self.operation.replaces_memories()
@@ -411,29 +443,30 @@ impl RunEvent {
     /// Whether the run displaced an object that no undo can put back.
     pub fn is_irreversible(&self) -> bool {
         let is_removed = matches!(
-            &self.before,
+            &self.change.before,
             Some(FileState::Special(special)) if special.is_removed_by_reset()
         );
         is_removed
             && self.removed_link_target().is_none()
-            && self.kept_names.is_empty()
+            && self.change.kept_names.is_empty()
             && self.late_writes().next().is_none()
     }
 
     /// Returns the target of the symlink that the run removed from a memory's place on this machine;
     /// none if it removed another object.
     pub fn removed_link_target(&self) -> Option<&[u8]> {
-        let Some(FileState::Special(SpecialFile::Symlink(target))) = &self.before else {
+        let Some(FileState::Special(SpecialFile::Symlink(target))) = &self.change.before else {
             return None;
         };
         // An object other than the captured one has a description of its own.
-        let is_other = self.method == Some(SwapMethod::Create) || self.describes_other_object();
+        let is_other =
+            self.change.method == Some(SwapMethod::Create) || self.describes_other_object();
         (self.login.is_none() && !is_other).then_some(target)
     }
 
     /// Whether an entry describes an object that took the place of the one that was captured.
     pub fn describes_other_object(&self) -> bool {
-        let mut late = self.late_entries.iter();
+        let mut late = self.change.late_entries.iter();
         late.any(|written| written.kind == EntryKind::Special)
     }
 
@@ -447,10 +480,7 @@ impl RunEvent {
 
     /// All entries that the run wrote for this agent, redacted copies included.
     pub fn entries(&self) -> impl Iterator<Item = &WrittenEntry> {
-        self.entry
-            .iter()
-            .chain(&self.late_entries)
-            .chain(&self.redacted_entries)
+        self.changes().flat_map(FileChange::entries)
     }
 
     /// What the scan found in these entries.
@@ -463,7 +493,7 @@ impl RunEvent {
 
     /// The entries of what was written to the displaced file after the memory was captured.
     pub fn late_writes(&self) -> impl Iterator<Item = &WrittenEntry> {
-        let late = self.late_entries.iter();
+        let late = self.change.late_entries.iter();
         late.filter(|written| matches!(written.kind, EntryKind::Late | EntryKind::Appended))
     }
 }

@@ -87,7 +87,7 @@ pub(in crate::engine) fn format_run_end(
 
 /// Formats the line about a memory that was replaced.
 pub(in crate::engine) fn format_replacement(event: &RunEvent) -> String {
-    let verb = match (event.operation, &event.after) {
+    let verb = match (event.operation, &event.change.after) {
         (_, Some(FileState::Absent)) => match &event.undone_run {
             Some(run) => format!("Removed the memory that run {run} created for"),
             None => "Removed the memory of".to_string(),
@@ -99,7 +99,7 @@ pub(in crate::engine) fn format_replacement(event: &RunEvent) -> String {
         (Operation::Push, _) => "Pushed the baseline to".to_string(),
         _ => "Reset".to_string(),
     };
-    let size = match event.after {
+    let size = match event.change.after {
         Some(FileState::File { size, .. }) => format!(" ({size} bytes)"),
         _ => String::new(),
     };

@@ -385,9 +385,9 @@ fn editor_failure_stays_the_shown_message() {
 fn history_row_opens_its_entry_in_pager() {
     let mut console = fleet_of_four();
     console.press("d");
-    let written = run_with_entry().events[0].entry.clone().unwrap();
+    let written = run_with_entry().events[0].change.entry.clone().unwrap();
     let mut past = history_record(3, 10, |event| event.agent = "charlie".to_string());
-    past.record.event.entry = Some(written.clone());
+    past.record.event.change.entry = Some(written.clone());
     console.press("S-Tab");
     console.send(Msg::HistoryLoaded("charlie".to_string(), Ok(vec![past])));
     assert_eq!(
@@ -442,7 +442,7 @@ fn late_handoff_is_dropped_after_other_input() {
     );
     console.send(Msg::LogLoaded(Ok(vec![run_with_entry()])));
     console.press("7 o j");
-    let written = run_with_entry().events[0].entry.clone().unwrap();
+    let written = run_with_entry().events[0].change.entry.clone().unwrap();
     let came = |written: WrittenEntry| Msg::EntryLoaded(name(), written, Ok(pager_text()));
     assert_eq!(console.send(came(written.clone())), []);
     // A different entry of the same agent.
@@ -481,7 +481,7 @@ fn read_only_blocks_editing() {
 /// A run with an archive entry.
 fn run_with_entry() -> memory_shepherd::console::screens::log::state::RunSummary {
     let mut run = run_summary("aaaa", 10, &[("charlie", Outcome::Ok)]);
-    run.events[0].entry = Some(WrittenEntry {
+    run.events[0].change.entry = Some(WrittenEntry {
         path: "charlie/2026-03-14_0900.md".into(),
         kind: EntryKind::Scratch,
         digest: Digest::of(b"x"),
@@ -504,7 +504,7 @@ fn pager_opens_entry_of_selected_row() {
             &[("alpha", Outcome::Ok), ("bravo", Outcome::Ok)],
         ),
     ];
-    let written = run_with_entry().events[0].entry.clone().unwrap();
+    let written = run_with_entry().events[0].change.entry.clone().unwrap();
     console.send(Msg::LogLoaded(Ok(runs)));
     console.press("7");
     let effects = console.press("o");
@@ -641,8 +641,8 @@ fn undo_with_newer_notes_names_its_choice() {
         })
     };
     let mut reset = run_summary("first", 30, &[("alpha", Outcome::Ok)]);
-    reset.events[0].before = file(b"notes");
-    reset.events[0].after = file(b"rules");
+    reset.events[0].change.before = file(b"notes");
+    reset.events[0].change.after = file(b"rules");
     for (before, after, command) in [
         (b"rules", b"notes", Some("undo --run first")),
         (
@@ -656,8 +656,8 @@ fn undo_with_newer_notes_names_its_choice() {
         let mut undo = run_summary("undo", 10, &[("alpha", Outcome::Ok)]);
         undo.events[0].operation = Operation::Undo;
         undo.events[0].undone_run = Some("first".to_string());
-        undo.events[0].before = file(before);
-        undo.events[0].after = file(after);
+        undo.events[0].change.before = file(before);
+        undo.events[0].change.after = file(after);
         let mut console = fleet_of_four();
         console.send(Msg::LogLoaded(Ok(vec![undo, reset.clone()])));
         console.press("7 gg");

@@ -248,7 +248,7 @@ fn own_run(minutes_ago: i64, undone: &[&str]) -> RunSummary {
     let mut run = run_summary(OWN_RUN, minutes_ago, &agents);
     run.events
         .iter_mut()
-        .for_each(|event| event.before = Some(FileState::Absent));
+        .for_each(|event| event.change.before = Some(FileState::Absent));
     run.undone_agents = undone.iter().map(ToString::to_string).collect();
     run
 }

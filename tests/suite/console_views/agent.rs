@@ -472,7 +472,7 @@ fn history_of_a_creation_has_no_earlier_size() {
     open_drifted_agent(&mut console);
     console.press("S-Tab");
     let created = history_record(1, 10, |event| {
-        event.before = Some(FileState::Absent);
+        event.change.before = Some(FileState::Absent);
         event.boundary = None;
     });
     console.send(Msg::HistoryLoaded(

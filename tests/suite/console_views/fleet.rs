@@ -341,7 +341,7 @@ fn fleet_with_custom_columns_matches_snapshot() {
         for (number, size) in [9_000, 500, 16_000, 24_000, 12_000].into_iter().enumerate() {
             let id = format!("0000000{number}");
             let mut run = run_summary(&id, number as i64, &[("monitor-bot", Outcome::Ok)]);
-            run.events[0].before = Some(FileState::File {
+            run.events[0].change.before = Some(FileState::File {
                 sha256: Digest::of(b""),
                 size,
                 lines: 7,

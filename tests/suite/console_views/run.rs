@@ -165,12 +165,12 @@ fn result_without_undoable_agents_offers_no_undo() {
     assert!(shown.contains("nothing to undo"), "{shown}");
     assert!(!shown.contains("z undo"), "{shown}");
     let mut displaced = run_summary("aaaa", 20, &[("docs-writer", Outcome::Ok)]);
-    displaced.events[0].before = Some(FileState::Special(SpecialFile::Fifo));
+    displaced.events[0].change.before = Some(FileState::Special(SpecialFile::Fifo));
     let shown = shown_result(&[displaced.clone()]);
     assert!(shown.contains("cannot be undone"), "{shown}");
     assert!(!shown.contains("z undo"), "{shown}");
     // An object that was kept can be put back.
-    displaced.events[0].before = Some(FileState::Special(SpecialFile::Directory));
+    displaced.events[0].change.before = Some(FileState::Special(SpecialFile::Directory));
     let shown = shown_result(&[displaced]);
     assert!(shown.contains("z undoes this run"), "{shown}");
 }

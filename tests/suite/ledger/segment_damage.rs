@@ -380,7 +380,7 @@ fn missing_entry_may_be_retired_by_unread_record() {
     let mut last = PathBuf::new();
     newest
         .for_each(&mut |record| {
-            last = record.event.entry.as_ref().unwrap().path.clone();
+            last = record.event.change.entry.as_ref().unwrap().path.clone();
             Ok(())
         })
         .unwrap();

@@ -167,7 +167,7 @@ fn version_of_a_pinned_entry_stays() {
     assert_eq!(stored_rules(&world), [2, 3, 4]);
     let records = world.read_records();
     let record = records.iter().find(|record| {
-        let entry = record.event.entry.as_ref();
+        let entry = record.event.change.entry.as_ref();
         entry.is_some_and(|entry| entry.path == pinned)
     });
     let target = UndoTarget::Run(record.unwrap().event.run.clone());

@@ -187,7 +187,7 @@ impl Model {
             return;
         }
         for event in self.log.runs.iter().flat_map(|run| &run.events) {
-            let Some(FileState::File { size, .. }) = event.before else {
+            let Some(FileState::File { size, .. }) = event.change.before else {
                 continue;
             };
             let sizes = self.fleet.trends.entry(event.agent.clone()).or_default();

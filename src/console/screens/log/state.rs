@@ -207,7 +207,7 @@ impl RunSummary {
     pub fn replaced_baseline(&self) -> Option<(String, Digest)> {
         let event = self.events.first()?;
         let is_save = matches!(event.operation, Operation::Save | Operation::Restore);
-        let replaced = event.before.as_ref().filter(|_| is_save)?.digest()?;
+        let replaced = event.change.before.as_ref().filter(|_| is_save)?.digest()?;
         Some((event.file.clone()?, replaced))
     }
 
@@ -224,7 +224,7 @@ impl RunSummary {
         let line = |event: &RunEvent| ResultLine {
             agent: event.agent.clone(),
             outcome: event.outcome,
-            entry: event.entry.clone(),
+            entry: event.change.entry.clone(),
             note: note_with_findings(Some(&event.findings()), event.note.as_ref()),
             hints: Vec::new(),
             is_irreversible: event.is_irreversible(),

@@ -172,6 +172,7 @@ impl<'e> ReportCollector<'e> {
         }
         let is_drifted = event.boundary.is_some_and(|boundary| boundary.is_drifted());
         let is_whole = event
+            .change
             .entry
             .as_ref()
             .is_some_and(|entry| entry.kind == EntryKind::FullBackup);
@@ -187,7 +188,11 @@ impl<'e> ReportCollector<'e> {
                 state,
                 first_seen: None,
                 reset: Some(time),
-                entry: event.entry.as_ref().map(|it| it.path.display().to_string()),
+                entry: event
+                    .change
+                    .entry
+                    .as_ref()
+                    .map(|it| it.path.display().to_string()),
                 times: 1,
                 is_open: false,
                 added: boundary.map(|it| it.added_lines),

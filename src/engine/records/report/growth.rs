@@ -50,14 +50,14 @@ fn agent_bytes(event: &RunEvent, entry: &WrittenEntry) -> u64 {
     match entry.kind {
         EntryKind::Special | EntryKind::Redacted => 0,
         EntryKind::Appended => entry.size,
-        EntryKind::Late => entry.size.saturating_sub(file_size(&event.before)),
+        EntryKind::Late => entry.size.saturating_sub(file_size(&event.change.before)),
         _ if event.kept_scratch.is_some() => 0,
         EntryKind::Scratch => entry.size,
         EntryKind::FullBackup if !event.operation.installs_baselines() => 0,
         EntryKind::FullBackup => {
             let rules = match event.boundary {
                 Some(boundary) => boundary.offset as u64,
-                None => file_size(&event.after),
+                None => file_size(&event.change.after),
             };
             entry.size.saturating_sub(rules)
         }

@@ -208,8 +208,8 @@ impl ArchiveSearch {
         let mut found = None;
         let unread = self.ledger.for_each_record_backwards(|record| {
             let event = &record.event;
-            let written = event.entry.iter().chain(&event.late_entries);
-            let mut written = written.chain(&event.redacted_entries);
+            let written = event.change.entry.iter().chain(&event.change.late_entries);
+            let mut written = written.chain(&event.change.redacted_entries);
             if written.any(|it| it.path == entry) {
                 found = Some(record);
             }

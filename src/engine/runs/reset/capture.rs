@@ -79,7 +79,7 @@ impl<'a> MemoryCapture<'_, 'a> {
         }
         let is_absent = object == MemoryObject::Absent;
         // There was no file before the undone run, and there is none now, or the same link.
-        if source.is_in_place(event.before.as_ref()) {
+        if source.is_in_place(event.change.before.as_ref()) {
             return Ok(None);
         }
         let appended_to = self.run.check_undo(agent, step, &source, event)?;
@@ -87,7 +87,7 @@ impl<'a> MemoryCapture<'_, 'a> {
         let kept_offset = push
             .map(|push| source.apply_push(&self.run.runs.undo_sources, push))
             .transpose()?;
-        event.after = Some(source.state.clone());
+        event.change.after = Some(source.state.clone());
         event.baseline = match step.undone_run {
             Some(_) => source.baseline,
             None => Some(references.current.digest()),
@@ -305,7 +305,7 @@ impl<'a> MemoryCapture<'_, 'a> {
                 );
             }
         }
-        event.entry = match std::mem::replace(&mut captured.entry, PendingEntry::None) {
+        event.change.entry = match std::mem::replace(&mut captured.entry, PendingEntry::None) {
             PendingEntry::None => None,
             PendingEntry::Reused(written) => {
                 unsynced.extend(runs.context.archive().open_unsynced(&written.path)?);
@@ -317,7 +317,7 @@ impl<'a> MemoryCapture<'_, 'a> {
                 Some(written)
             }
         };
-        let Some(written) = &event.entry else {
+        let Some(written) = &event.change.entry else {
             return Ok(unsynced);
         };
         self.log_archived(agent, written, captured.scratch_lines);
@@ -330,7 +330,7 @@ impl<'a> MemoryCapture<'_, 'a> {
             }
             parts.0.push(ContentPart::Entry(written.path.clone(), skip));
             (captured.source.state, _) = parts.measure(&runs.undo_sources)?;
-            event.after = Some(captured.source.state.clone());
+            event.change.after = Some(captured.source.state.clone());
         }
         Ok(unsynced)
     }
@@ -399,7 +399,7 @@ impl<'a> MemoryCapture<'_, 'a> {
             }
         };
         let same = failed_attempt.filter(|past| {
-            past.before == event.before && past.split_version == event.split_version
+            past.before == event.change.before && past.split_version == event.split_version
         });
         let entry = same.map(|past| past.entry);
         Ok(entry.filter(|entry| {
@@ -579,8 +579,8 @@ fn set_state_before(
     attributes: Option<&Attributes>,
     reading: &mut MemoryAccumulator,
 ) {
-    event.attributes = attributes.cloned();
-    event.before = Some(match object {
+    event.change.attributes = attributes.cloned();
+    event.change.before = Some(match object {
         MemoryObject::Absent => FileState::Absent,
         MemoryObject::Special(special) => FileState::Special(special.clone()),
         MemoryObject::File(file) => {

@@ -502,7 +502,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
                 ..
             } = archived;
             // After a write in place, the staged file is among the displaced ones.
-            known.extend(turn.event.after.as_ref().and_then(FileState::digest));
+            known.extend(turn.event.change.after.as_ref().and_then(FileState::digest));
             let SwapOutcome { method, displaced } = swapped;
             let record = JournalRecord::Swapped(method, displaced.clone());
             let is_journaled = journal.append(&record).is_ok();
@@ -530,7 +530,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         }
         for (number, _) in batch.sync() {
             let replaced = &mut self.unsettled[number];
-            replaced.displaced.unmarked_swap = replaced.turn.event.method;
+            replaced.displaced.unmarked_swap = replaced.turn.event.change.method;
         }
     }
 

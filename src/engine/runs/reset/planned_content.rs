@@ -144,7 +144,7 @@ impl Run<'_> {
             return Ok(None);
         };
         let records = self.undo_records(agent, &undo.run)?;
-        let has_written_since = records.has_written_since(agent, event.before.as_ref());
+        let has_written_since = records.has_written_since(agent, event.change.before.as_ref());
         if !has_written_since || undo.mode == UndoMode::Overwrite {
             return Ok(None);
         }
@@ -162,7 +162,7 @@ impl Run<'_> {
                         them";
             return Err(Error::new(ErrorKind::Conflict, message).with_hint(hint));
         }
-        let left = records.record.event.after.clone();
+        let left = records.record.event.change.after.clone();
         Ok(Some(left.unwrap_or(FileState::Absent)))
     }
 }

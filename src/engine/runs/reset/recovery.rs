@@ -74,7 +74,7 @@ fn can_become_reachable(agent: &Agent, error: &TransportError) -> bool {
 
 /// Returns the state of the memory after a run.
 fn installed_memory(event: &RunEvent) -> InstalledMemory {
-    match &event.after {
+    match &event.change.after {
         Some(FileState::File { sha256, size, .. }) => InstalledMemory::File {
             content: *sha256,
             size: *size,
@@ -91,9 +91,9 @@ fn take_recorded_entries(event: &mut RunEvent, past: &[RunEvent]) -> bool {
     let recorded: HashMap<&Path, &WrittenEntry> =
         recorded.map(|it| (it.path.as_path(), it)).collect();
     let is_new = |it: &WrittenEntry| !recorded.contains_key(it.path.as_path());
-    event.late_entries.retain(is_new);
-    event.redacted_entries.retain(is_new);
-    let entry = event.entry.as_mut();
+    event.change.late_entries.retain(is_new);
+    event.change.redacted_entries.retain(is_new);
+    let entry = event.change.entry.as_mut();
     let known = entry.and_then(|entry| Some((recorded.get(entry.path.as_path())?, entry)));
     if let Some((known, entry)) = known {
         *entry = (*known).clone();
@@ -125,12 +125,12 @@ impl JournalProgress {
         for record in records {
             match record {
                 JournalRecord::Swapped(method, names) => {
-                    event.method = Some(method);
+                    event.change.method = Some(method);
                     progress.swapped_names = Some(names);
                 }
                 JournalRecord::LegacyLateEntry(written) => {
                     known_digests.push(written.digest);
-                    event.late_entries.push(written);
+                    event.change.late_entries.push(written);
                 }
                 JournalRecord::LateEntry {
                     name,
@@ -140,8 +140,8 @@ impl JournalProgress {
                     known_digests.push(written.whole_content().0);
                     let late = progress.late_writes.entry(name).or_default();
                     late.add_earlier_entry(&written);
-                    event.late_entries.push(written);
-                    event.attributes = Some(attributes);
+                    event.change.late_entries.push(written);
+                    event.change.attributes = Some(attributes);
                 }
                 JournalRecord::Deferred { name, stamp } => {
                     let late = progress.late_writes.entry(name).or_default();
@@ -154,8 +154,12 @@ impl JournalProgress {
                             released: entry.path.clone(),
                         });
                     }
-                    event.redacted_entries.extend(copy);
-                    let mut entries = event.entry.iter_mut().chain(&mut event.late_entries);
+                    event.change.redacted_entries.extend(copy);
+                    let mut entries = event
+                        .change
+                        .entry
+                        .iter_mut()
+                        .chain(&mut event.change.late_entries);
                     if let Some(screened) = entries.find(|it| it.path == from) {
                         *screened = entry;
                     }
@@ -442,9 +446,9 @@ impl Recoverer<'_, '_> {
             takeover_names: progress.takeover_names,
             directory_id: transaction.directory_id,
             memory_inode: transaction.memory_inode,
-            creates_memory: transaction.event.before == Some(FileState::Absent),
+            creates_memory: transaction.event.change.before == Some(FileState::Absent),
             installed: installed_memory(&transaction.event),
-            is_swapped: is_recorded || transaction.event.method.is_some(),
+            is_swapped: is_recorded || transaction.event.change.method.is_some(),
             displaced: progress.swapped_names,
         })?;
         let Some(recovered) = recovered else {
@@ -459,12 +463,12 @@ impl Recoverer<'_, '_> {
             mut known_digests,
             ..
         } = transaction;
-        event.method = event.method.or(recovered.method);
+        event.change.method = event.change.method.or(recovered.method);
         let is_entry_recorded = take_recorded_entries(&mut event, &past);
-        let kept_names = past.iter().flat_map(|it| it.kept_names.clone());
+        let kept_names = past.iter().flat_map(|it| it.change.kept_names.clone());
         let recorded_kept_names: Vec<String> = kept_names.collect();
-        event.kept_names.clone_from(&recorded_kept_names);
-        known_digests.extend(event.after.as_ref().and_then(FileState::digest));
+        event.change.kept_names.clone_from(&recorded_kept_names);
+        known_digests.extend(event.change.after.as_ref().and_then(FileState::digest));
         let mut names = recovered.displaced;
         // An agent may have created more such names, which cannot be told from the run's.
         let remaining_names = names.split_off(MAX_DISPLACED_FILES.min(names.len()));
@@ -472,7 +476,7 @@ impl Recoverer<'_, '_> {
             agent,
             directory,
             is_recorded,
-            was_swapped: is_recorded || event.method.is_some(),
+            was_swapped: is_recorded || event.change.method.is_some(),
             has_displaced: !names.is_empty(),
             recorded_kept_names,
             is_entry_recorded,
@@ -522,6 +526,7 @@ impl Recoverer<'_, '_> {
             settled = settle(displaced);
         }
         event
+            .change
             .kept_names
             .retain(|name| !recorded_kept_names.contains(name));
         settled
@@ -576,7 +581,7 @@ impl Recoverer<'_, '_> {
             let turn = InterruptedTurn::from_event(&event);
             self.run.shared().recovered_turns.push(turn);
         }
-        let has_news = !event.late_entries.is_empty() || !event.kept_names.is_empty();
+        let has_news = !event.change.late_entries.is_empty() || !event.change.kept_names.is_empty();
         let (note, must_record) = match (is_recorded, was_swapped) {
             (true, _) => ("settled the files that this run displaced", has_news),
             (false, true) => (
@@ -592,7 +597,7 @@ impl Recoverer<'_, '_> {
             event.operation = Operation::Repair;
         }
         if !was_swapped {
-            event.after = None;
+            event.change.after = None;
             event.outcome = if is_own_run {
                 Outcome::Ok
             } else {
@@ -623,14 +628,14 @@ impl Recoverer<'_, '_> {
         }
         if must_record {
             event.note = Some(notes.join("; "));
-            let recorded_entry = event.entry.take_if(|_| is_entry_recorded);
+            let recorded_entry = event.change.entry.take_if(|_| is_entry_recorded);
             let journal = EntryJournal::Open(&displaced.journal);
             released.extend(
                 self.run
                     .screening()
                     .screen_entries(agent, &mut event, journal),
             );
-            event.entry = recorded_entry.or(event.entry);
+            event.change.entry = recorded_entry.or(event.change.entry);
             self.run.runs.ledger.append(vec![event.clone()])?;
         }
         self.run.screening().end_releases(&released);

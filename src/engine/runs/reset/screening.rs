@@ -48,9 +48,9 @@ impl EntryScreening<'_, '_> {
         journal: EntryJournal<'_>,
     ) -> Vec<ReleasedEntry> {
         let mut released = Vec::new();
-        let mut entries: Vec<WrittenEntry> = event.entry.iter().cloned().collect();
+        let mut entries: Vec<WrittenEntry> = event.change.entry.iter().cloned().collect();
         let has_entry = !entries.is_empty();
-        entries.extend(event.late_entries.iter().cloned());
+        entries.extend(event.change.late_entries.iter().cloned());
         for entry in entries.iter_mut().filter(|entry| entry.findings.is_none()) {
             let quarantined = entry.path.clone();
             let mut scanned = self.run.runs.scanner.scan_entry(agent, event, entry);
@@ -65,7 +65,7 @@ impl EntryScreening<'_, '_> {
                 event.add_note(&problem);
             }
             *entry = placed.entry;
-            event.redacted_entries.extend(placed.copy);
+            event.change.redacted_entries.extend(placed.copy);
             if entry.path != quarantined {
                 rename_in_note(event, &quarantined, &entry.path);
                 released.push(ReleasedEntry {
@@ -75,8 +75,8 @@ impl EntryScreening<'_, '_> {
             }
         }
         let mut entries = entries.into_iter();
-        event.entry = has_entry.then(|| entries.next()).flatten();
-        event.late_entries = entries.collect();
+        event.change.entry = has_entry.then(|| entries.next()).flatten();
+        event.change.late_entries = entries.collect();
         released
     }
 

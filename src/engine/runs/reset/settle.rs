@@ -151,15 +151,16 @@ impl Run<'_> {
                 Ok(SettleOutcome::Lost(error)) => result = Err(error),
                 Ok(SettleOutcome::Kept(special)) => {
                     let display_name = directory.display_name(&name);
-                    if !event.kept_names.contains(&display_name) {
+                    if !event.change.kept_names.contains(&display_name) {
                         notes.push(kept_object_note(agent, &special, &display_name));
                         match directory.object_id(&name) {
                             Ok(id) => event
+                                .change
                                 .kept_ids
                                 .extend(id.map(|id| (display_name.clone(), id))),
                             Err(error) => result = Err(error.into()),
                         }
-                        event.kept_names.push(display_name);
+                        event.change.kept_names.push(display_name);
                         if let Err(error) = self.archive_description(agent, &special, event) {
                             result = Err(error);
                         }
@@ -182,12 +183,13 @@ impl Run<'_> {
         special: &SpecialFile,
         event: &mut RunEvent,
     ) -> Result<(), Error> {
-        if event.before != Some(FileState::Special(special.clone())) {
+        if event.change.before != Some(FileState::Special(special.clone())) {
             let now = self.runs.context.clock().now();
             let draft = self
                 .memory_capture()
                 .draft_description(agent, special, now)?;
             event
+                .change
                 .late_entries
                 .push(draft.finish(EntryKind::Special, now)?);
         }
@@ -226,8 +228,8 @@ impl Run<'_> {
                     displaced.known_digests.push(written.whole_content().0);
                     let path = written.path.display();
                     notes.push(format!("a late write was archived as {path}"));
-                    event.late_entries.push(written.clone());
-                    event.attributes = Some(attributes.clone());
+                    event.change.late_entries.push(written.clone());
+                    event.change.attributes = Some(attributes.clone());
                     displaced
                         .journal
                         .append_durably(&JournalRecord::LateEntry {
@@ -285,7 +287,7 @@ impl Run<'_> {
         if is_limited && late.has_reached_limit(&metadata.stamp) {
             return Ok(Inspection::Deferred(metadata.stamp));
         }
-        let base = late.last_content.or(match event.before {
+        let base = late.last_content.or(match event.change.before {
             Some(FileState::File { sha256, size, .. }) => Some((sha256, size)),
             _ => None,
         });

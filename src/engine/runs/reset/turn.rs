@@ -190,7 +190,7 @@ impl<'a> Run<'a> {
         let mut changed =
             self.memory_capture()
                 .name_entry(turn.agent, &mut captured, &mut turn.event)?;
-        let before = turn.event.before.iter();
+        let before = turn.event.change.before.iter();
         let transaction = Transaction {
             event: turn.event.clone(),
             memory: turn.agent.location.memory().to_path_buf(),
@@ -209,11 +209,11 @@ impl<'a> Run<'a> {
             .journals
             .create_journal(turn.agent, &transaction)?;
         changed.extend(written);
-        let archived_content = captured.take_archived_content(turn.event.entry.as_ref());
+        let archived_content = captured.take_archived_content(turn.event.change.entry.as_ref());
         let archived = PreparedSwap {
             archived_content,
             // The entry must not be recorded before its name is on the disk.
-            entry: turn.event.entry.take(),
+            entry: turn.event.change.entry.take(),
             captured,
             journal,
             staged_name: transaction.staged_name,
@@ -228,7 +228,7 @@ impl<'a> Run<'a> {
         turn: &mut Turn<'a>,
         mut prepared: PreparedSwap,
     ) -> Result<PreparedSwap, EarlyEnd> {
-        turn.event.entry = prepared.entry.take();
+        turn.event.change.entry = prepared.entry.take();
         let captured = &prepared.captured;
         let Replacement::File(parts) = &captured.source.replacement else {
             return Ok(prepared);
@@ -267,7 +267,7 @@ impl<'a> Run<'a> {
             },
         };
         let swapped = turn.directory.commit(&prepared.staged_name, new)?;
-        turn.event.method = Some(swapped.method);
+        turn.event.change.method = Some(swapped.method);
         if swapped.method == SwapMethod::InPlace {
             turn.add_note("written in place: the memory is a mount point");
         }

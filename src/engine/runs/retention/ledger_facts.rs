@@ -274,7 +274,7 @@ impl<'q> LedgerPass<'q> {
 
     /// Returns the versions that were asked for and that a record names in any field.
     fn asked_versions(&self, event: &RunEvent) -> Vec<Digest> {
-        let states = event.before.iter().chain(&event.after);
+        let states = event.change.before.iter().chain(&event.change.after);
         let boundary = event.boundary.and_then(|boundary| match boundary.rule {
             BoundaryRule::Behind(version) | BoundaryRule::Aligned(version) => Some(version),
             BoundaryRule::Intact => None,

@@ -321,13 +321,13 @@ fn last_changes_of_runs(
 impl AgentRecords {
     fn new(record: LedgerRecord, skipped_run: Option<String>) -> AgentRecords {
         let displaced = DisplacedMemory {
-            state: record.event.before.clone(),
+            state: record.event.change.before.clone(),
             has_new_notes: false,
         };
         AgentRecords {
             left_memories: vec![LeftMemory {
                 address: RecordedAddress::from_event(&record.event),
-                state: record.event.after.clone(),
+                state: record.event.change.after.clone(),
                 has_new_notes: false,
             }],
             displaced: HashMap::from([(record.event.run.clone(), displaced)]),
@@ -383,17 +383,17 @@ impl AgentRecords {
     fn track_change(&mut self, event: &RunEvent, is_undone: bool) {
         let address = RecordedAddress::from_event(event);
         let left = self.left_memories.iter().find(|it| it.address == address);
-        let displaces_new_notes = event.before != Some(FileState::Absent)
-            && left.is_none_or(|left| left.has_written_since(event.before.as_ref()));
+        let displaces_new_notes = event.change.before != Some(FileState::Absent)
+            && left.is_none_or(|left| left.has_written_since(event.change.before.as_ref()));
         // An undo that displaces new notes may append them.
         let has_new_notes = event.undone_run.as_ref().is_some_and(|run| {
             let restored = self.displaced.get(run);
             restored.is_some_and(|it| it.has_new_notes)
-                || displaces_new_notes && restored.is_none_or(|it| it.state != event.after)
+                || displaces_new_notes && restored.is_none_or(|it| it.state != event.change.after)
         });
         if is_undone {
             let displaced = DisplacedMemory {
-                state: event.before.clone(),
+                state: event.change.before.clone(),
                 has_new_notes: displaces_new_notes,
             };
             self.displaced.insert(event.run.clone(), displaced);
@@ -401,7 +401,7 @@ impl AgentRecords {
         self.left_memories.retain(|it| it.address != address);
         self.left_memories.push(LeftMemory {
             address,
-            state: event.after.clone(),
+            state: event.change.after.clone(),
             has_new_notes,
         });
     }
@@ -437,7 +437,8 @@ impl AgentRecords {
         let repairs = related.filter(|repair| {
             repair.operation == Operation::Repair
                 && repair.run == event.run
-                && (&repair.before, &repair.after) == (&event.before, &event.after)
+                && (&repair.change.before, &repair.change.after)
+                    == (&event.change.before, &event.change.after)
         });
         std::iter::once(event).chain(repairs)
     }
@@ -445,7 +446,7 @@ impl AgentRecords {
     /// Returns whether the run kept an object that it displaced.
     pub fn has_kept_object(&self) -> bool {
         self.event_and_repairs(&self.record.event)
-            .any(|event| !event.kept_names.is_empty())
+            .any(|event| !event.change.kept_names.is_empty())
     }
 
     /// Returns the names under which the run kept displaced objects, with the objects' identities
@@ -463,8 +464,9 @@ impl AgentRecords {
             .chain(std::iter::once(event))
             .flat_map(|event| self.event_and_repairs(event))
             .flat_map(|event| {
-                let id = |name: &String| event.kept_ids.get(name).copied();
+                let id = |name: &String| event.change.kept_ids.get(name).copied();
                 event
+                    .change
                     .kept_names
                     .iter()
                     .map(move |name| (name.as_str(), id(name)))

@@ -36,8 +36,8 @@ impl Ledger {
         &self,
         event: &RunEvent,
     ) -> Result<Option<Attributes>> {
-        match (&event.attributes, event.attributes_position) {
-            (None, Some(place)) => Ok(self.read_record_at(place)?.event.attributes),
+        match (&event.change.attributes, event.change.attributes_position) {
+            (None, Some(place)) => Ok(self.read_record_at(place)?.event.change.attributes),
             (attributes, _) => Ok(attributes.clone()),
         }
     }

@@ -70,9 +70,9 @@ impl FailedAttempt {
     /// Creates it from the event of a run that failed; none if the event names no entry.
     pub fn from_event(event: &RunEvent) -> Option<FailedAttempt> {
         Some(FailedAttempt {
-            before: event.before.clone(),
+            before: event.change.before.clone(),
             split_version: event.split_version,
-            entry: event.entry.clone()?,
+            entry: event.change.entry.clone()?,
         })
     }
 }
@@ -84,7 +84,12 @@ impl AgentHistory {
         time: DateTime<FixedOffset>,
         at: LedgerPosition,
     ) {
-        if let Some(digest) = event.attributes.as_ref().and_then(long_attributes_digest) {
+        if let Some(digest) = event
+            .change
+            .attributes
+            .as_ref()
+            .and_then(long_attributes_digest)
+        {
             self.long_attributes = Some((digest, at));
         }
         // A memory that equals its baseline is a file as well.
@@ -96,7 +101,7 @@ impl AgentHistory {
             self.pushed_versions.insert(0, pushed);
             self.pushed_versions.truncate(MAX_EARLIER_VERSIONS);
         }
-        let states = event.before.iter().chain(&event.after);
+        let states = event.change.before.iter().chain(&event.change.after);
         if is_equal || states.into_iter().any(|it| it.digest().is_some()) {
             self.file_address = Some(Box::new(RecordedAddress::from_event(event)));
         }
@@ -117,12 +122,12 @@ impl AgentHistory {
                 is_redo,
             });
         }
-        for name in &event.kept_names {
+        for name in &event.change.kept_names {
             self.kept_names.retain(|it| it != name);
             self.kept_names.insert(0, name.clone());
         }
         self.kept_names.truncate(MAX_KEPT_NAMES);
-        self.kept_ids.extend(event.kept_ids.clone());
+        self.kept_ids.extend(event.change.kept_ids.clone());
         let kept = &self.kept_names;
         self.kept_ids.retain(|name, _| kept.contains(name));
         self.failed_attempt = if event.has_changed_memory() {

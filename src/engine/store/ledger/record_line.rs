@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer};
 use crate::base::clock::BootTime;
 use crate::base::digest::Digest;
 use crate::base::error::{Error, ErrorKind};
-use crate::engine::store::record::{LedgerRecord, RunEvent};
+use crate::engine::store::record::{FileChange, LedgerRecord, RunEvent};
 
 /// The largest size of a record; real ones are far smaller, and a longer line is not a record.
 pub(super) const MAX_RECORD_BYTES: u64 = 16 << 20;
@@ -61,8 +61,8 @@ pub(super) fn parse_record_header(line: &[u8]) -> serde_json::Result<RecordHeade
     serde_json::from_slice(line)
 }
 
-/// Parses a record. Both of its parts are parsed from the whole line, which is much faster than
-/// collecting the fields that the first part leaves.
+/// Parses a record. Each of its parts is parsed from the whole line, which is much faster than
+/// collecting the fields that another part leaves.
 pub(super) fn parse_record(line: &[u8]) -> serde_json::Result<LedgerRecord> {
     let RecordHeader {
         seq,
@@ -71,12 +71,13 @@ pub(super) fn parse_record(line: &[u8]) -> serde_json::Result<LedgerRecord> {
         boot,
     } = parse_record_header(line)?;
     let event: RunEvent = serde_json::from_slice(line)?;
+    let change: FileChange = serde_json::from_slice(line)?;
     Ok(LedgerRecord {
         seq,
         previous_digest,
         time,
         boot,
-        event,
+        event: RunEvent { change, ..event },
     })
 }
 

@@ -575,7 +575,7 @@ fn fleet_undoes_the_newest_of_resets_and_saves() {
     let mut console = fleet_of_four();
     let reset = |id, minutes| run_summary(id, minutes, &[("charlie", Outcome::Ok)]);
     let mut changing_reset = reset("4e5e0002", 20);
-    changing_reset.events[0].before = Some(FileState::Absent);
+    changing_reset.events[0].change.before = Some(FileState::Absent);
     let save = |id, minutes, texts| baseline_run(id, minutes, Operation::Save, texts);
     let saves = [
         save("5a5e0003", 5, ["b", "c"]),

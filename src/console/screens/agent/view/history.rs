@@ -62,11 +62,13 @@ fn charts(model: &Model) -> Vec<Chart> {
     let runs = model.agent.history.loaded_records().iter();
     let runs = runs.filter(|past| past.record.event.operation.replaces_memories());
     let runs: Vec<&RunEvent> = runs.map(|past| &past.record.event).collect();
-    let sizes = runs.iter().filter_map(|event| file_size(&event.before));
+    let sizes = runs
+        .iter()
+        .filter_map(|event| file_size(&event.change.before));
     let boundaries = runs.iter().filter_map(|event| event.boundary);
     let edits = boundaries.map(|it| (it.added_lines + it.removed_lines) as u64);
     // Nothing was there to be measured.
-    let is_absent = |event: &&RunEvent| event.before == Some(FileState::Absent);
+    let is_absent = |event: &&RunEvent| event.change.before == Some(FileState::Absent);
     let had_no_file = !runs.is_empty() && runs.iter().all(is_absent);
     let chart = |label, values: Vec<u64>, show: &dyn Fn(u64) -> String| Chart {
         label,
@@ -177,7 +179,7 @@ fn draw_row(canvas: &mut Canvas<'_>, y: u16, columns: &Columns, record: &History
         Some(FileState::Special(_)) => "special".to_string(),
         other => file_size(other).map_or("-".to_string(), format_size),
     };
-    let scratch = match (&event.before, event.boundary) {
+    let scratch = match (&event.change.before, event.boundary) {
         _ if event.scratch_lines.is_some() => event.scratch_lines,
         // An older record without the count: this includes the baseline's own lines below its
         // separator.
@@ -202,8 +204,8 @@ fn draw_row(canvas: &mut Canvas<'_>, y: u16, columns: &Columns, record: &History
             event.outcome.as_str().to_string(),
             role_of_outcome(event.outcome),
         ),
-        "BEFORE" => (size_text(&event.before), Role::Text),
-        "AFTER" => (size_text(&event.after), Role::Text),
+        "BEFORE" => (size_text(&event.change.before), Role::Text),
+        "AFTER" => (size_text(&event.change.after), Role::Text),
         "SCRATCH" => (scratch.clone(), Role::Text),
         "ABOVE---" if above.starts_with('+') => (above.clone(), Role::Drifted),
         "ABOVE---" => (above.clone(), Role::Text),
@@ -281,7 +283,7 @@ pub fn format_time(time: DateTime<FixedOffset>) -> String {
 pub fn operation_label(record: &HistoryEntry) -> &'static str {
     match record.record.event.operation {
         Operation::Undo if record.is_redo => "redo",
-        Operation::Repair if !record.record.event.late_entries.is_empty() => "late",
+        Operation::Repair if !record.record.event.change.late_entries.is_empty() => "late",
         act => act.as_str(),
     }
 }
@@ -314,8 +316,8 @@ fn related_runs(record: &HistoryEntry) -> Vec<String> {
             .map(|run| format!("undone by {run}")),
     );
     parts.extend(event.undone_run.as_ref().map(|run| format!("of {run}")));
-    if !event.late_entries.is_empty() {
-        parts.push(format!("{} late", event.late_entries.len()));
+    if !event.change.late_entries.is_empty() {
+        parts.push(format!("{} late", event.change.late_entries.len()));
     }
     parts
 }

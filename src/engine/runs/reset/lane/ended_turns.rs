@@ -212,9 +212,9 @@ impl<'a> ResetLane<'_, 'a> {
             kind: Some(kind),
             is_host_lost: error.is_host_lost(),
             is_archive_full,
-            after: None,
             ..event
         };
+        event.changes_mut().for_each(|change| change.after = None);
         self.run.log_line(&format!(
             "{}: {} — {error}",
             event.agent,
