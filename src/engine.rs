@@ -73,9 +73,10 @@ pub use records::verify::{
 };
 pub use records::{ArchiveSearch, Reports, RunHistory, Timelines, Verifier};
 use runs::RunServices;
+pub use runs::edit::FileEdit;
 pub use runs::plan::{
-    Plan, PlanBinding, PlanStep, READ_ONLY_REASON, RetentionPlan, SkippedAgent, StepAction,
-    UndoMode, UndoTarget, UndoneRun,
+    Plan, PlanBinding, PlanStep, PlannedFile, READ_ONLY_REASON, RetentionPlan, SkippedAgent,
+    StepAction, UndoMode, UndoTarget, UndoneRun,
 };
 pub use runs::reset::InterruptedTurn;
 pub use runs::retention::{
@@ -98,7 +99,9 @@ pub use store::lock::{
     describe_holder, describe_lock,
 };
 pub use store::observation::{Blocker, MemoryContent, Observation, Protection};
-pub use store::record::{FileState, LastRun, LedgerRecord, Operation, Outcome, RunEvent};
+pub use store::record::{
+    FileChange, FileState, LastRun, LedgerRecord, Operation, Outcome, RunEvent,
+};
 pub use store::scan_basis::ScanBasis;
 pub use store::state::State;
 pub use store::state_log::{StateChange, StateObserver};

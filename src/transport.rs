@@ -35,6 +35,7 @@ pub use listing::{DirectoryEntry, DirectoryListing, MAX_PAGE_ENTRIES};
 pub use replacement::{
     DirectoryProperties, DisplacedObject, Inspector, InstalledMemory, InterruptedRun, NewMemory,
     RecoveredRun, SettleOutcome, StagedAttributes, SwapForecast, SwapMethod, SwapOutcome,
+    SwapProgress,
 };
 pub use xattrs::keep_xattrs_within_limit;
 
@@ -274,6 +275,21 @@ pub trait MemoryDirectory: Send {
         content: &mut dyn FnMut(ByteSink<'_>) -> Result<(), Error>,
         attributes: StagedAttributes,
     ) -> Result<Vec<SftpExtension>, TransportError>;
+
+    /// Gives the staged file its name of the run, which agents can see; nothing where it has one since
+    /// it was staged. [`MemoryDirectory::commit`] does that itself. A run that commits several files
+    /// names all of them first, so that recovery finds those that it did not commit.
+    fn name_staged(&self, _run: &str) -> Result<(), TransportError> {
+        Ok(())
+    }
+
+    /// Creates a directory at the memory's name, with the owner and the rights of the directory that
+    /// it is in. Returns whether it did: false where a directory is there already.
+    fn create_directory(&self) -> Result<bool, TransportError>;
+
+    /// Removes the directory at the memory's name. Returns whether it is gone: false where it is not
+    /// empty, or no directory.
+    fn remove_directory(&self) -> Result<bool, TransportError>;
 
     /// Puts something else in the memory's place; a staged file is on the disk by then. The object
     /// that was there at that instant is not overwritten: it has a name of the run afterwards, also

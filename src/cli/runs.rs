@@ -247,6 +247,7 @@ fn describe_installing(step: &PlanStep) -> String {
         (StepAction::Remove, None) => "removes the file".to_string(),
         (StepAction::PutBack, Some(run)) => format!("puts back what run {run} displaced"),
         (StepAction::PutBack, None) => "puts back what was displaced".to_string(),
+        (StepAction::Edit, _) => format!("changes {}", format_count(step.files.len(), "file")),
     }
 }
 

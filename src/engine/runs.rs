@@ -1,5 +1,6 @@
 //! Plans and runs: resets, pushes and undos, recovery of interrupted ones, and retention.
 
+pub(super) mod edit;
 pub(super) mod plan;
 pub(super) mod planner;
 pub(super) mod preconditions;

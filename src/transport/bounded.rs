@@ -468,6 +468,19 @@ impl MemoryDirectory for BoundedDirectory {
         staged
     }
 
+    fn name_staged(&self, run: &str) -> Result<(), TransportError> {
+        let run = run.to_string();
+        self.run_call(move |directory| directory.name_staged(&run))
+    }
+
+    fn create_directory(&self) -> Result<bool, TransportError> {
+        self.run_call(|directory| directory.create_directory())
+    }
+
+    fn remove_directory(&self) -> Result<bool, TransportError> {
+        self.run_call(|directory| directory.remove_directory())
+    }
+
     fn commit(&self, run: &str, new: NewMemory) -> Result<SwapOutcome, TransportError> {
         let run = run.to_string();
         self.run_call(move |directory| directory.commit(&run, new))

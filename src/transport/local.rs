@@ -148,6 +148,7 @@ impl LocalTransport {
             last_identified_file: RefCell::default(),
             unwatched_displaced: RefCell::default(),
             staged_file: RefCell::default(),
+            named_staged: Cell::default(),
             unsynced_content: RefCell::default(),
             has_unsynced_names: Cell::new(true),
         })
@@ -201,6 +202,8 @@ struct LocalDirectory {
     unwatched_displaced: RefCell<HashMap<String, (FileMetadata, Instant)>>,
     /// The staged file that has no name yet.
     staged_file: RefCell<Option<NewFile>>,
+    /// The staged file that has its name already.
+    named_staged: Cell<Option<FileIdentity>>,
     /// The content of a staged file that may not be on the disk yet.
     unsynced_content: RefCell<Option<UnsyncedObject>>,
     /// Whether a name in the directory was created, moved or removed and may not be on the disk.
@@ -585,6 +588,19 @@ impl MemoryDirectory for LocalDirectory {
     ) -> Result<Vec<SftpExtension>, TransportError> {
         self.stage_file(run, content, attributes)?;
         Ok(Vec::new())
+    }
+
+    fn name_staged(&self, run: &str) -> Result<(), TransportError> {
+        self.named_staged.set(Some(self.link_staged(run)?));
+        Ok(())
+    }
+
+    fn create_directory(&self) -> Result<bool, TransportError> {
+        self.make_directory()
+    }
+
+    fn remove_directory(&self) -> Result<bool, TransportError> {
+        self.unlink_directory()
     }
 
     fn commit(&self, run: &str, new: NewMemory) -> Result<SwapOutcome, TransportError> {

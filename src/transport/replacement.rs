@@ -113,8 +113,8 @@ pub struct InterruptedRun {
     pub creates_memory: bool,
     /// What the run was about to install.
     pub installed: InstalledMemory,
-    /// Whether the swap is known to have taken place.
-    pub is_swapped: bool,
+    /// How far the swap came, by the journal.
+    pub progress: SwapProgress,
     /// The displaced names of [`SwapOutcome`], where the journal has them. Agents can see such
     /// names, and create more of them.
     pub displaced: Option<Vec<String>>,
@@ -138,6 +138,20 @@ impl InterruptedRun {
             names.retain(|name| name == staged || displaced.contains(name));
         }
     }
+}
+
+/// How far the swap of an interrupted run came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SwapProgress {
+    /// It had not begun: what was staged is removed.
+    NotBegun,
+    /// Unknown. The files in the directory tell; a swap that had not begun is given up.
+    Unknown,
+    /// Unknown, but it is to be finished in any case: the run has swapped, or would have swapped,
+    /// other files with this one.
+    Decided,
+    /// It has taken place.
+    Done,
 }
 
 /// The state of a memory after a run.

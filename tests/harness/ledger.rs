@@ -19,7 +19,7 @@ fn append_records(ledger: &Path, count: u64) {
     let text = fs::read_to_string(ledger).unwrap();
     let records: Vec<LedgerRecord> = text
         .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
+        .map(|line| LedgerRecord::parse(line.as_bytes()).unwrap())
         .collect();
     let mut prev = Digest::of(text.lines().last().unwrap().as_bytes());
     let file = File::options().append(true).open(ledger).unwrap();

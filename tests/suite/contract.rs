@@ -18,7 +18,7 @@ use memory_shepherd::transport::local::LocalTransport;
 use memory_shepherd::transport::{
     Attributes, ByteSink, DirectoryEntry, DisplacedObject, FailureCause, InstalledMemory,
     InterruptedRun, MAX_PAGE_ENTRIES, MemoryDirectory, MemoryObject, NewMemory, RecoveredRun,
-    SettleOutcome, SpecialFile, StagedAttributes, SwapMethod, SwapOutcome, Transport,
+    SettleOutcome, SpecialFile, StagedAttributes, SwapMethod, SwapOutcome, SwapProgress, Transport,
     TransportError,
 };
 use tempfile::TempDir;
@@ -432,7 +432,7 @@ pub fn interrupted_run(content: &[u8]) -> InterruptedRun {
             content: Digest::of(content),
             size: content.len() as u64,
         },
-        is_swapped: false,
+        progress: SwapProgress::Unknown,
         displaced: None,
     }
 }
@@ -837,7 +837,7 @@ fn swap_of_file_planted_at_staged_name_fails(fixture: &dyn TransportFixture) {
         );
         let mut kept = vec![fixture.bytes("MEMORY.md").unwrap()];
         let run = InterruptedRun {
-            is_swapped: true,
+            progress: SwapProgress::Done,
             ..interrupted_run(b"new")
         };
         let displaced = directory.recover(&run).unwrap().unwrap().displaced;
@@ -1007,7 +1007,7 @@ fn recovery_finds_a_swap_and_what_it_displaced(fixture: &dyn TransportFixture) {
         takeover_names: [".shepherd-one", ".shepherd-two"]
             .map(str::to_string)
             .to_vec(),
-        is_swapped: true,
+        progress: SwapProgress::Done,
         displaced: Some(swapped.displaced.clone()),
         ..interrupted_run(b"new")
     };
@@ -1097,7 +1097,7 @@ fn recovery_ignores_names_of_others(fixture: &dyn TransportFixture) {
     let dangling = SpecialFile::Symlink(b"nowhere".to_vec());
     fixture.create_special_file("dangling", &dangling);
     let run = InterruptedRun {
-        is_swapped: true,
+        progress: SwapProgress::Done,
         ..interrupted_run(b"new")
     };
     let recovered = fixture.open_directory().recover(&run).unwrap().unwrap();

@@ -13,7 +13,7 @@ use memory_shepherd::base::error::{Error, ErrorKind};
 use memory_shepherd::transport::local::LocalTransport;
 use memory_shepherd::transport::{
     Attributes, DisplacedObject, FailureCause, InterruptedRun, MemoryObject, NewMemory,
-    SettleOutcome, SpecialFile, StagedAttributes, Transport, TransportError,
+    SettleOutcome, SpecialFile, StagedAttributes, SwapProgress, Transport, TransportError,
 };
 
 use super::contract::{
@@ -580,7 +580,7 @@ fn racing_swaps_and_renames_lose_nothing() {
             }
             let run = InterruptedRun {
                 name,
-                is_swapped: true,
+                progress: SwapProgress::Done,
                 ..interrupted_run(b"new")
             };
             for displaced in directory.recover(&run).unwrap().unwrap().displaced {

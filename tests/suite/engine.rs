@@ -499,7 +499,12 @@ fn reset_keeps_owner_mode_and_xattrs() {
     assert_eq!((before.uid(), before.gid()), (after.uid(), after.gid()));
     assert_eq!(permission_bits(&memory), 0o604);
     assert_eq!(after.nlink(), 1);
-    let recorded = world.read_records()[0].event.change.attributes.clone().unwrap();
+    let recorded = world.read_records()[0]
+        .event
+        .change
+        .attributes
+        .clone()
+        .unwrap();
     assert_eq!((recorded.uid, recorded.mode), (before.uid(), 0o604));
     if attribute.is_ok_and(|status| status.success()) {
         let colour = Command::new("python3")

@@ -546,6 +546,9 @@ pub fn plan_step(name: &str, state: State) -> PlanStep {
         undone_run: None,
         kept_scratch: None,
         behind_version: None,
+        files: Vec::new(),
+        new_directories: Vec::new(),
+        removed_directories: Vec::new(),
     }
 }
 

@@ -437,7 +437,9 @@ fn crash_before_scan_exposes_no_secret() {
         assert!(usual.is_empty(), "{usual:?}");
         assert!(!quarantined.is_empty());
         let records = world.read_records();
-        let entries = records.iter().filter_map(|it| it.event.change.entry.as_ref());
+        let entries = records
+            .iter()
+            .filter_map(|it| it.event.change.entry.as_ref());
         assert!(entries.clone().count() > 0);
         assert!(
             entries.into_iter().all(|it| it.findings.is_some()),
@@ -461,7 +463,9 @@ fn crash_before_copy_leaves_copy_to_recovery() {
 fn crash_before_release_leaves_it_to_recovery() {
     crash_at_each_call("quarantine", "- note\n", |world| {
         let records = world.read_records();
-        let mut entries = records.iter().filter_map(|it| it.event.change.entry.as_ref());
+        let mut entries = records
+            .iter()
+            .filter_map(|it| it.event.change.entry.as_ref());
         let changed = entries.next_back().unwrap();
         assert!(!Archive::is_quarantined(&changed.path), "{records:#?}");
     });

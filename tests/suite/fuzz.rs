@@ -180,8 +180,8 @@ fn seal_seeds() -> Vec<Vec<u8>> {
 fn reset_seeds() -> Vec<Vec<u8>> {
     let first: &[u8] = b"# A\n\n- b\n\n---\n";
     let second: &[u8] = b"# A\n\n- b\n- c\n\n---\n\n## Scratch Notes\n";
-    let record = br##"{"event":{"run":"0123456789abcdef","act":"reset","trigger":"cli","user":"o","agent":"scout","host":"local","outcome":"ok","before":"absent"},"memory":"/agents/scout/MEMORY.md","staged":".shepherd-0123456789abcdef","inode":2,"known":[]}
-{"swapped":"exchange"}"##;
+    let record = br##"{"event":{"run":"0123456789abcdef","act":"reset","trigger":"cli","user":"o","agent":"scout","host":"local","outcome":"ok","before":"absent"},"files":[{"path":"/agents/scout/MEMORY.md","staged":".shepherd-0123456789abcdef","inode":2,"known":[]}]}
+{"swapped":{"file":0,"method":"exchange","displaced":[]}}"##;
     let odd = ODD_BASELINES
         .iter()
         .map(|it| input_of(&[it.text.as_bytes(), b"=", b"=- n\n"]));

@@ -177,7 +177,10 @@ fn undo_puts_kept_directory_back() {
     apply_plan(&engine, &plan).assert_ok();
     assert_directory_restored(&world);
     let last = world.read_records().pop().unwrap().event;
-    assert_eq!(last.change.after, Some(FileState::Special(SpecialFile::Directory)));
+    assert_eq!(
+        last.change.after,
+        Some(FileState::Special(SpecialFile::Directory))
+    );
     // Undo and redo once more.
     world.redo("scout").assert_outcome(Outcome::Ok);
     assert_eq!(world.read_memory("scout"), BASELINE.as_bytes());

@@ -62,6 +62,7 @@ mod engine_samples;
 mod fake_time;
 #[path = "../support/fake_transport.rs"]
 mod fake_transport;
+mod file_edits;
 mod file_ownership;
 mod findings;
 mod fixture;

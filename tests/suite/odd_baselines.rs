@@ -74,7 +74,14 @@ fn assert_notes_are_archived(world: &World, baseline: &str, memory: &str) {
     let step = &plan.steps[0];
     apply_plan(&engine, &plan).assert_ok();
     assert_eq!(world.read_memory("scout"), baseline.as_bytes());
-    let written = world.read_records().pop().unwrap().event.change.entry.unwrap();
+    let written = world
+        .read_records()
+        .pop()
+        .unwrap()
+        .event
+        .change
+        .entry
+        .unwrap();
     assert_eq!(Some(written.kind), step.entry_kind, "{baseline:?}");
     let entry = world.read_entry(&written);
     let archived = strip_scratch_header(&entry)

@@ -456,7 +456,8 @@ impl World {
             let event = record.event;
             // A later record of a run names its entry once more.
             let entry = event
-                .change.entry
+                .change
+                .entry
                 .iter()
                 .filter(|_| event.operation != Operation::Repair);
             let written = entry.chain(&event.change.late_entries);
@@ -702,6 +703,18 @@ impl MemoryDirectory for InterposingDirectory {
         attributes: StagedAttributes,
     ) -> Result<Vec<SftpExtension>, TransportError> {
         self.call_with_hook("stage", || self.inner.stage(run, content, attributes))
+    }
+
+    fn name_staged(&self, run: &str) -> Result<(), TransportError> {
+        self.call_with_hook("name", || self.inner.name_staged(run))
+    }
+
+    fn create_directory(&self) -> Result<bool, TransportError> {
+        self.call_with_hook("create_directory", || self.inner.create_directory())
+    }
+
+    fn remove_directory(&self) -> Result<bool, TransportError> {
+        self.call_with_hook("remove_directory", || self.inner.remove_directory())
     }
 
     fn commit(&self, run: &str, new: NewMemory) -> Result<SwapOutcome, TransportError> {

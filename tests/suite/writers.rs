@@ -107,7 +107,9 @@ fn write_after_each_inspection(
 /// Returns the sizes of an agent's entries except the first.
 fn late_entry_sizes(world: &World) -> Vec<u64> {
     let records = world.read_records();
-    let late = records.iter().flat_map(|record| &record.event.change.late_entries);
+    let late = records
+        .iter()
+        .flat_map(|record| &record.event.change.late_entries);
     late.map(|written| written.size).collect()
 }
 

@@ -18,8 +18,11 @@ pub fn insert_earlier_run(archive: &Path, agent: &str, now: DateTime<FixedOffset
         "run": "0ea71e20", "act": "reset", "trigger": "timer", "user": "timer",
         "agent": agent, "host": "local", "outcome": "unchanged",
     });
-    let later = text.lines().map(|line| serde_json::from_str(line).unwrap());
-    let records = std::iter::once(serde_json::from_value(first).unwrap()).chain(later);
+    let later = text
+        .lines()
+        .map(|line| LedgerRecord::parse(line.as_bytes()).unwrap());
+    let records =
+        std::iter::once(LedgerRecord::parse(first.to_string().as_bytes()).unwrap()).chain(later);
     let (mut prev, mut lines) = (Digest::ZERO, String::new());
     for (record, seq) in records.zip(1..) {
         let record = LedgerRecord {

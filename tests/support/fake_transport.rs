@@ -20,7 +20,8 @@ use memory_shepherd::transport::{
     DisplacedObject, FailureCause, FileMetadata, Inspector, InstalledMemory, InterruptedRun,
     MAX_PAGE_ENTRIES, MemoryDirectory, MemoryObject, NewMemory, OnProbed, RecoveredRun,
     SettleOutcome, SpecialFile, StagedAttributes, Stamp, SwapForecast, SwapMethod, SwapOutcome,
-    Transport, TransportError, UnsyncedObject, Xattr, keep_xattrs_within_limit, new_memory_mode,
+    SwapProgress, Transport, TransportError, UnsyncedObject, Xattr, keep_xattrs_within_limit,
+    new_memory_mode,
 };
 
 /// Bytes that a read passes on at a time.
@@ -577,6 +578,29 @@ impl FakeDirectory {
         })
     }
 
+    /// Swaps a memory that the run had decided to replace.
+    fn begin_swap(
+        &self,
+        tree: &mut FakeTree,
+        run: &InterruptedRun,
+    ) -> Result<Option<SwapMethod>, TransportError> {
+        let staged = tree.nodes.get(&self.directory_path.join(&run.name));
+        match (&run.installed, staged.and_then(node_inode)) {
+            (InstalledMemory::File { .. }, Some(inode)) => {
+                Ok(Some(self.swap(tree, &run.name, Some(inode))?.method))
+            }
+            (InstalledMemory::Absent, None) => {
+                let old = tree.nodes.remove(&self.memory_path);
+                let aside = self.directory_path.join(&run.name);
+                Ok(old.map(|old| {
+                    tree.nodes.insert(aside, old);
+                    SwapMethod::Remove
+                }))
+            }
+            _ => Ok(None),
+        }
+    }
+
     /// Returns the inode of the memory, if it is a file.
     fn memory_inode(&self, tree: &FakeTree) -> Result<Arc<Mutex<FakeInode>>, TransportError> {
         match tree.nodes.get(&self.memory_path) {
@@ -674,6 +698,38 @@ impl MemoryDirectory for FakeDirectory {
         Ok(Vec::new())
     }
 
+    fn create_directory(&self) -> Result<bool, TransportError> {
+        let mut tree = self.begin_operation(FakeOperation::Stage)?;
+        match tree.nodes.get(&self.memory_path) {
+            Some(FakeNode::Directory(_)) => return Ok(false),
+            Some(_) => return Err(refused_error("a file has the name".to_string())),
+            None => {}
+        }
+        let Some(FakeNode::Directory(attributes)) = tree.nodes.get(&self.directory_path).cloned()
+        else {
+            return Err(refused_error("no such directory".to_string()));
+        };
+        tree.nodes
+            .insert(self.memory_path.clone(), FakeNode::Directory(attributes));
+        Ok(true)
+    }
+
+    fn remove_directory(&self) -> Result<bool, TransportError> {
+        let mut tree = self.begin_operation(FakeOperation::Settle)?;
+        let is_used = tree
+            .nodes
+            .keys()
+            .any(|path| path.parent() == Some(&self.memory_path));
+        match tree.nodes.get(&self.memory_path) {
+            None => Ok(true),
+            Some(FakeNode::Directory(_)) if !is_used => {
+                tree.nodes.remove(&self.memory_path);
+                Ok(true)
+            }
+            Some(_) => Ok(false),
+        }
+    }
+
     fn commit(&self, run: &str, new: NewMemory) -> Result<SwapOutcome, TransportError> {
         let mut tree = self.begin_operation(FakeOperation::Commit)?;
         match new {
@@ -756,9 +812,13 @@ impl MemoryDirectory for FakeDirectory {
 
     fn recover(&self, run: &InterruptedRun) -> Result<Option<RecoveredRun>, TransportError> {
         let mut tree = self.begin_operation(FakeOperation::Recover)?;
-        let method = match run.is_swapped {
-            true => None,
-            false => self.finish_swap(&mut tree, run)?,
+        let method = match run.progress {
+            SwapProgress::NotBegun | SwapProgress::Done => None,
+            SwapProgress::Unknown => self.finish_swap(&mut tree, run)?,
+            SwapProgress::Decided => match self.finish_swap(&mut tree, run)? {
+                None => self.begin_swap(&mut tree, run)?,
+                method => method,
+            },
         };
         let is_displaced = |name: &String| {
             let names = run.displaced.as_ref();

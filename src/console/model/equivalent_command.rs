@@ -224,7 +224,7 @@ fn undo_of_run(model: &Model, run: &RunSummary) -> Option<String> {
     if !undone.has_changed_exactly(&agents) {
         return None;
     }
-    let changed = run.events.iter().filter(|it| it.has_changed_memory());
+    let changed = run.events.iter().filter(|it| it.has_changed_files());
     let pairs = changed.filter_map(|undo| {
         let mut events = undone.events.iter();
         let reset = events.find(|it| it.agent == undo.agent)?;

@@ -52,10 +52,10 @@ impl UndoMarks {
     /// undo was undone in turn.
     pub fn add(&mut self, event: &RunEvent, place: usize) -> Option<String> {
         let undone_by = self.undone.get(&event.run);
-        let undone_by = undone_by.filter(|_| event.has_changed_memory()).cloned();
+        let undone_by = undone_by.filter(|_| event.has_changed_files()).cloned();
         if let Some(run) = &event.undone_run {
             self.unresolved.entry(run.clone()).or_default().push(place);
-            if undone_by.is_none() && event.has_changed_memory() {
+            if undone_by.is_none() && event.has_changed_files() {
                 self.undone.insert(run.clone(), event.run.clone());
             }
         }

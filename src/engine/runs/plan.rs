@@ -2,12 +2,13 @@
 //! plan was made. Making a plan changes nothing.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use chrono::{DateTime, FixedOffset};
 use serde::{Deserialize, Serialize};
 
 use super::push::PushContent;
-use super::undo::AgentRecords;
+use super::undo::{AgentRecords, ContentPart, ContentParts, Replacement};
 use crate::archive::EntryKind;
 use crate::base::digest::Digest;
 use crate::base::error::{Error, ErrorKind};
@@ -17,9 +18,9 @@ use crate::engine::context::MAX_WINDOW_BYTES;
 use crate::engine::kept_scratch::KeptScratch;
 use crate::engine::store::address::{connection_target, host_name};
 use crate::engine::store::observation::{Blocker, Protection};
-use crate::engine::store::record::Operation;
+use crate::engine::store::record::{FileChange, FileState, Operation};
 use crate::engine::store::state::State;
-use crate::transport::MemoryObject;
+use crate::transport::{Attributes, MemoryObject};
 
 /// Reason to skip an agent that needs no change.
 pub(in crate::engine) const EQUAL_REASON: &str = "already equal to its baseline";
@@ -81,6 +82,8 @@ pub enum StepAction {
     Remove,
     /// Archive the file and put back an object that an earlier run displaced and kept.
     PutBack,
+    /// Archive the files of the step, and replace, create or remove each.
+    Edit,
 }
 
 /// The state that a step depends on. Scratch that the agent adds later is not part of it, so an
@@ -213,6 +216,60 @@ pub enum UndoTarget {
     RunAgents(String, Vec<String>),
 }
 
+/// A file that an edit changes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PlannedFile {
+    /// Its absolute path on the agent's host.
+    pub path: PathBuf,
+    /// The state that the step depends on.
+    pub before: FileState,
+    /// The state that it leaves.
+    pub after: FileState,
+    #[serde(skip)]
+    pub(in crate::engine) source: FileSource,
+    /// Owner, mode and attributes of the bytes that an undo restores.
+    #[serde(skip)]
+    pub(in crate::engine) attributes: Option<Attributes>,
+}
+
+/// Where the new content of a file comes from.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(in crate::engine) enum FileSource {
+    /// Nowhere: there is no file afterwards.
+    #[default]
+    Nothing,
+    Bytes(Arc<Vec<u8>>),
+    /// Entries of the archive, one after the other.
+    Entries(Vec<PathBuf>),
+}
+
+impl PlannedFile {
+    /// Returns the change of the file before anything is known of it.
+    pub(in crate::engine) fn to_change(&self) -> FileChange {
+        FileChange {
+            path: Some(self.path.clone()),
+            ..FileChange::default()
+        }
+    }
+}
+
+impl FileSource {
+    /// Returns what is put in place.
+    pub(in crate::engine) fn to_replacement(&self) -> Replacement {
+        let parts = match self {
+            FileSource::Nothing => return Replacement::Absent,
+            FileSource::Bytes(bytes) => vec![ContentPart::Bytes(Arc::clone(bytes))],
+            FileSource::Entries(paths) => {
+                let paths = paths.iter();
+                paths
+                    .map(|path| ContentPart::Entry(path.clone(), 0))
+                    .collect()
+            }
+        };
+        Replacement::File(ContentParts(parts))
+    }
+}
+
 /// One agent of a plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PlanStep {
@@ -271,6 +328,15 @@ pub struct PlanStep {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "behind")]
     pub behind_version: Option<Digest>,
+    /// The files that an edit changes; empty where the step is about the memory.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<PlannedFile>,
+    /// The directories that it creates for them, the outermost first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub new_directories: Vec<PathBuf>,
+    /// The directories that an undo removes, if they are empty then, the innermost first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub removed_directories: Vec<PathBuf>,
 }
 
 impl PlanStep {
@@ -289,7 +355,7 @@ impl PlanStep {
 
     /// Whether the memory is a file with the installed content afterwards.
     fn restores_file(&self) -> bool {
-        !matches!(self.action, StepAction::Remove | StepAction::PutBack)
+        matches!(self.action, StepAction::Replace | StepAction::Create)
     }
 
     /// Returns what the operator should know before confirming: findings of the lint first.
@@ -325,6 +391,9 @@ impl PlanStep {
             undone_run: None,
             kept_scratch: None,
             behind_version: None,
+            files: Vec::new(),
+            new_directories: Vec::new(),
+            removed_directories: Vec::new(),
         }
     }
 }

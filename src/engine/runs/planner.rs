@@ -198,7 +198,7 @@ impl Planner {
 
     /// Error for an agent that is protected as read-only. Its hint names the section that has the
     /// setting.
-    fn read_only_error(&self, agent: &Agent) -> Error {
+    pub(super) fn read_only_error(&self, agent: &Agent) -> Error {
         let config = self.context.config();
         let [own, general] =
             [agent.name.as_str(), "general"].map(|it| config.origin(it, "protect"));
@@ -443,6 +443,9 @@ impl Planner {
                 BoundaryRule::Behind(version) => Some(version),
                 _ => None,
             }),
+            files: Vec::new(),
+            new_directories: Vec::new(),
+            removed_directories: Vec::new(),
         })
     }
 
@@ -569,6 +572,9 @@ impl Planner {
             .filter(|block| block.kind == ErrorKind::Busy)
         {
             return Err(block.to_error(&block.reason));
+        }
+        if !records.record.event.files.is_empty() {
+            return self.edit_undo_step(agent, seen, records, mode, is_unlocked);
         }
         let source = undo::rebuild_source(&self.undo_sources, agent, records)?;
         let special = seen.special_file.clone().map(FileState::Special);

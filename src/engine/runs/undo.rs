@@ -7,6 +7,7 @@ use std::io::{Cursor, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::plan::{FileSource, PlannedFile};
 use super::push::{KeptBytes, PushContent};
 use crate::archive::{EntryKind, WrittenEntry, strip_scratch_header};
 use crate::base::digest::Digest;
@@ -16,7 +17,7 @@ use crate::config::Agent;
 use crate::engine::context::Context;
 use crate::engine::store::Ledger;
 use crate::engine::store::address::RecordedAddress;
-use crate::engine::store::record::{FileState, RunEvent};
+use crate::engine::store::record::{FileChange, FileState, RunEvent};
 use crate::engine::watch::classify::MemoryAccumulator;
 use crate::transport::{
     Attributes, ByteSink, MemoryDirectory, MemoryObject, ObjectId, SpecialFile, SwapMethod,
@@ -322,6 +323,86 @@ fn rebuild_file(
         "`{}` names the entry; something changed it",
         sources.context.command_line("log")
     )))
+}
+
+/// Rebuilds the files of an edit as they were before it; their present states are to be filled in.
+///
+/// # Errors
+/// An entry is missing or does not match the ledger.
+pub(in crate::engine) fn rebuild_files(
+    sources: &UndoSources,
+    agent: &Agent,
+    records: &AgentRecords,
+) -> Result<Vec<PlannedFile>> {
+    let event = &records.record.event;
+    let cannot_undo =
+        |error: Error| error.with_context(format!("run {} cannot be undone", event.run));
+    check_address(agent, event).map_err(cannot_undo)?;
+    let files = (0..event.files.len()).map(|file| rebuild_planned(sources, records, file));
+    files.collect::<Result<_>>().map_err(cannot_undo)
+}
+
+/// Rebuilds one of them.
+fn rebuild_planned(
+    sources: &UndoSources,
+    records: &AgentRecords,
+    file: usize,
+) -> Result<PlannedFile> {
+    let change = &records.record.event.files[file];
+    let refuse = |reason: String| Err(Error::new(ErrorKind::Conflict, reason));
+    let Some(path) = &change.path else {
+        return refuse("its record names no file".to_string());
+    };
+    let recorded = records.event_and_repairs(&records.record.event);
+    let recorded: Vec<&FileChange> = recorded.filter_map(|it| it.files.get(file)).collect();
+    let late: Vec<&WrittenEntry> = recorded.iter().flat_map(|it| it.late_writes()).collect();
+    // What the run displaced counts, which need not be what it captured before.
+    let is_whole = late.first().is_some_and(|first| first.base.is_none());
+    let first = change.entry.iter().filter(|_| !is_whole);
+    let entries: Vec<&WrittenEntry> = first.chain(late.iter().copied()).collect();
+    if let Some(reason) = entries
+        .iter()
+        .find_map(|entry| retired_entry_reason(sources, records, entry))
+    {
+        return refuse(reason);
+    }
+    if let Some(name) = recorded.iter().find_map(|it| it.kept_names.first()) {
+        return refuse(format!(
+            "an object that was no file was displaced; it is kept as {name} beside {}",
+            path.display()
+        ));
+    }
+    let expected = late
+        .last()
+        .map(|last| last.whole_content().0)
+        .or_else(|| change.before.as_ref().and_then(FileState::digest));
+    let (source, after) = match expected {
+        None => (FileSource::Nothing, FileState::Absent),
+        Some(digest) => {
+            let paths = entries.iter().map(|entry| entry.path.clone()).collect();
+            let source = FileSource::Entries(paths);
+            let Replacement::File(parts) = source.to_replacement() else {
+                return refuse("its record names no archive entry".to_string());
+            };
+            let (state, _) = parts.measure(sources)?;
+            if state.digest() != Some(digest) {
+                let message = format!(
+                    "what was archived of {} does not match the ledger",
+                    path.display()
+                );
+                return Err(Error::new(ErrorKind::Integrity, message));
+            }
+            (source, state)
+        }
+    };
+    let attributes = recorded.iter().rev().find_map(|it| it.attributes.clone());
+    Ok(PlannedFile {
+        path: path.clone(),
+        before: FileState::Absent,
+        after,
+        source,
+        attributes,
+    })
 }
 
 /// Returns the version with which the boundary of the memory was found.

@@ -30,28 +30,37 @@ use crate::transport::{Attributes, Stamp, SwapMethod};
 pub(in crate::engine) struct Transaction {
     #[serde(deserialize_with = "deserialize_event")]
     pub(in crate::engine) event: RunEvent,
-    pub(in crate::engine) memory: PathBuf,
-    /// How its host was reached, as [`connection_target`] returns it.
+    /// The files, in the order of [`RunEvent::file_changes_mut`].
+    pub(in crate::engine) files: Vec<TransactionFile>,
+    /// How the host was reached, as [`connection_target`] returns it.
     #[serde(default)]
     #[serde(rename = "way")]
     pub(in crate::engine) connection_target: Option<String>,
-    /// The identity of the memory's directory, where known.
-    #[serde(default)]
-    #[serde(rename = "folder")]
-    pub(in crate::engine) directory_id: Option<u64>,
-    #[serde(rename = "staged")]
-    pub(in crate::engine) staged_name: String,
-    /// Inode of the memory before the run; 0 if unknown.
-    #[serde(rename = "inode")]
-    pub(in crate::engine) memory_inode: u64,
-    /// Digests of contents that are in the archive.
-    #[serde(rename = "known")]
-    pub(in crate::engine) known_digests: Vec<Digest>,
+    /// Directories to remove once the files in them are gone, the innermost first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(in crate::engine) removed_directories: Vec<PathBuf>,
     /// Number of the ledger's last record when the journal was written; every record about this
     /// transaction follows it.
     #[serde(default)]
     #[serde(rename = "ledger")]
     pub(in crate::engine) ledger_seq: u64,
+}
+
+/// A file that a run is about to change.
+#[derive(Clone, Serialize, Deserialize)]
+pub(in crate::engine) struct TransactionFile {
+    pub(in crate::engine) path: PathBuf,
+    /// The identity of its directory, where known.
+    #[serde(default)]
+    #[serde(rename = "folder")]
+    pub(in crate::engine) directory_id: Option<u64>,
+    #[serde(rename = "staged")]
+    pub(in crate::engine) staged_name: String,
+    /// Inode of the file before the run; 0 if unknown.
+    pub(in crate::engine) inode: u64,
+    /// Digests of contents that are in the archive.
+    #[serde(rename = "known")]
+    pub(in crate::engine) known_digests: Vec<Digest>,
 }
 
 /// Deserializes an event with its flattened change.
@@ -74,23 +83,30 @@ impl Transaction {
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(in crate::engine) enum JournalRecord {
-    /// The new file is the memory, and the files of these names beside it are displaced. Agents can
+    /// All new files of a step of several files are beside those that they replace: the step is
+    /// finished, also by a recovery.
+    Decided,
+    /// The new file is in place, and the files of these names beside it are displaced. Agents can
     /// see such names, and create more of them.
-    Swapped(SwapMethod, Vec<String>),
-    /// A late write was archived, and its file may be removed. Written by earlier versions.
-    #[serde(rename = "late")]
-    LegacyLateEntry(WrittenEntry),
+    Swapped {
+        file: usize,
+        method: SwapMethod,
+        displaced: Vec<String>,
+    },
     /// A late write in the displaced file of this name was archived, with the file's owner and
     /// mode: it need not be the file that was read first.
-    #[serde(rename = "archived")]
     LateEntry {
+        file: usize,
         name: String,
         written: WrittenEntry,
         attributes: Attributes,
     },
     /// A run deferred the displaced file of this name, which had this stamp.
-    #[serde(rename = "put_off")]
-    Deferred { name: String, stamp: Stamp },
+    Deferred {
+        file: usize,
+        name: String,
+        stamp: Stamp,
+    },
     /// The entry at this path was scanned; it is described as it is recorded, at another path if it
     /// was released from quarantine, and with its copy without secrets, if it has one.
     Screened {
@@ -98,8 +114,9 @@ pub(in crate::engine) enum JournalRecord {
         entry: WrittenEntry,
         copy: Option<WrittenEntry>,
     },
-    /// A recovering run has taken over, and gives the run's directory on the host this name.
-    TakenOver(String),
+    /// A recovering run has taken over, and gives the file's directory of the run on the host this
+    /// name.
+    TakenOver { file: usize, name: String },
 }
 
 /// A journal that is open for appending.
@@ -169,8 +186,13 @@ pub(in crate::engine) fn read_journal(
         Err(error) => return Err(damaged_journal_error(path, &error.to_string())),
     };
     // A run must not remove files of other names, even if a journal names them.
-    if !durable::is_random_name(&transaction.staged_name) {
-        let why = "its staged name is not one of a run";
+    let mut files = transaction.files.iter();
+    if !files.all(|file| durable::is_random_name(&file.staged_name)) {
+        let why = "a staged name in it is not one of a run";
+        return Err(damaged_journal_error(path, why));
+    }
+    if transaction.files.len() != transaction.event.file_changes().len() {
+        let why = "it has not one change for each file";
         return Err(damaged_journal_error(path, why));
     }
     let journal_records = lines.filter_map(|line| serde_json::from_slice(line).ok());
@@ -301,7 +323,8 @@ impl Journals {
         let mut file = NewFile::create(&directory, &path, archive.file_mode())?;
         archive.repair_program_file(file.file(), &path)?;
         file.write(&text)?;
-        let name = format!("{}{}.json", agent.name, transaction.staged_name);
+        let staged_name = transaction.files.first().map(|file| &*file.staged_name);
+        let name = format!("{}{}.json", agent.name, staged_name.unwrap_or_default());
         if !file.link_as(name.as_ref())? {
             let message = format!("{} already exists", path.join(name).display());
             return Err(Error::new(ErrorKind::Internal, message));

@@ -53,6 +53,8 @@ pub enum Operation {
     Restore,
     /// The guard put the sealed version of a baseline back, or gave up doing so.
     Guard,
+    /// Files of the agent's were changed.
+    Edit,
     /// An operation of a later version, which this one ignores.
     #[serde(other)]
     Other,
@@ -74,6 +76,7 @@ impl Operation {
             Operation::Save => "save",
             Operation::Restore => "restore",
             Operation::Guard => "guard",
+            Operation::Edit => "edit",
             Operation::Other => "other",
         }
     }
@@ -81,6 +84,11 @@ impl Operation {
     /// Returns whether its runs install baselines.
     pub fn installs_baselines(self) -> bool {
         matches!(self, Operation::Reset | Operation::Push)
+    }
+
+    /// Returns whether its runs can be undone.
+    pub fn is_undoable(self) -> bool {
+        self.replaces_memories() || self == Operation::Edit
     }
 
     /// Returns whether its runs replace memories.
@@ -192,9 +200,9 @@ impl LedgerPosition {
     }
 }
 
-/// One line of the ledger. `ledger/record_line.rs` reads it: a field here that is none of the event is
+/// One line of the ledger. [`LedgerRecord::parse`] in `ledger/record_line.rs` reads it: a field here that is none of the event is
 /// one of its `RecordHeader`, too.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LedgerRecord {
     /// The line's number, from 1.
     pub seq: u64,
@@ -345,15 +353,25 @@ pub struct RunEvent {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[serde(rename = "pins")]
     pub pinned_entries: Vec<PathBuf>,
-    /// The change of the memory or, where a baseline was saved or restored, of its file.
+    /// The change of the memory or, where a baseline was saved or restored, of its file. Readers
+    /// parse it as a part of its own, which is much faster than a flattened field.
     #[serde(flatten, skip_deserializing)]
     pub change: FileChange,
-    /// The changes of the further files of a step of several files; each has its path.
+    /// The changes of the files of an edit, each with its path.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<FileChange>,
+    /// The directories that the run created for them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub directories: Vec<PathBuf>,
 }
 
 impl FileChange {
+    /// The entries of what was written to the displaced file after it was captured.
+    pub fn late_writes(&self) -> impl Iterator<Item = &WrittenEntry> {
+        let late = self.late_entries.iter();
+        late.filter(|written| matches!(written.kind, EntryKind::Late | EntryKind::Appended))
+    }
+
     /// All entries that the run wrote for this file, redacted copies included.
     pub fn entries(&self) -> impl Iterator<Item = &WrittenEntry> {
         self.entry
@@ -403,6 +421,7 @@ impl RunEvent {
             pinned_entries: Vec::new(),
             change: FileChange::default(),
             files: Vec::new(),
+            directories: Vec::new(),
         }
     }
 
@@ -429,6 +448,24 @@ impl RunEvent {
         std::iter::once(&mut self.change).chain(&mut self.files)
     }
 
+    /// The changes of the files of a step: that of the memory, or those of its several files.
+    pub(in crate::engine) fn file_changes(&self) -> &[FileChange] {
+        if self.files.is_empty() {
+            std::slice::from_ref(&self.change)
+        } else {
+            &self.files
+        }
+    }
+
+    /// The same, to be completed.
+    pub(in crate::engine) fn file_changes_mut(&mut self) -> &mut [FileChange] {
+        if self.files.is_empty() {
+            std::slice::from_mut(&mut self.change)
+        } else {
+            &mut self.files
+        }
+    }
+
     /// Whether it left each file, from the same state, in the same state as another event did.
     pub(in crate::engine) fn has_same_states(&self, other: &RunEvent) -> bool {
         let states = |it: &FileChange| (it.path.clone(), it.before.clone(), it.after.clone());
@@ -437,7 +474,12 @@ impl RunEvent {
 
     /// Returns whether the run changed the memory.
     pub fn has_changed_memory(&self) -> bool {
-        self.outcome == Outcome::Ok && self.operation.replaces_memories()
+        self.outcome == Outcome::Ok && self.operation.replaces_memories() && self.files.is_empty()
+    }
+
+    /// Returns whether the run changed the memory or other files, so that it can be undone.
+    pub fn has_changed_files(&self) -> bool {
+        self.outcome == Outcome::Ok && self.operation.is_undoable()
     }
 
     /// Whether the run displaced an object that no undo can put back.
@@ -493,8 +535,7 @@ impl RunEvent {
 
     /// The entries of what was written to the displaced file after the memory was captured.
     pub fn late_writes(&self) -> impl Iterator<Item = &WrittenEntry> {
-        let late = self.change.late_entries.iter();
-        late.filter(|written| matches!(written.kind, EntryKind::Late | EntryKind::Appended))
+        self.changes().flat_map(FileChange::late_writes)
     }
 }
 

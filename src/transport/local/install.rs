@@ -14,8 +14,8 @@ use super::{FileIdentity, LocalDirectory, MAX_TAKE_AWAY_ATTEMPTS};
 use crate::base::durable::NewFile;
 use crate::base::error::{Error, ErrorKind, PathContext};
 use crate::transport::{
-    Attributes, ByteSink, FailureCause, MemoryDirectory, MemoryObject, ObjectId, StagedAttributes,
-    SwapMethod, SwapOutcome, TransportError, new_memory_mode,
+    Attributes, ByteSink, FailureCause, MemoryDirectory, MemoryObject, ObjectId, SpecialFile,
+    StagedAttributes, SwapMethod, SwapOutcome, TransportError, new_memory_mode,
 };
 
 impl LocalDirectory {
@@ -83,7 +83,10 @@ impl LocalDirectory {
         staged: &str,
         accepts_in_place: bool,
     ) -> Result<SwapOutcome, TransportError> {
-        let new = self.link_staged(staged)?;
+        let new = match self.named_staged.take() {
+            Some(new) => new,
+            None => self.link_staged(staged)?,
+        };
         if let Some(hook) = &self.link_hook {
             hook()?;
         }
@@ -96,7 +99,7 @@ impl LocalDirectory {
     }
 
     /// Gives the staged file its name. Agents see it from then on.
-    fn link_staged(&self, staged: &str) -> Result<FileIdentity, TransportError> {
+    pub(super) fn link_staged(&self, staged: &str) -> Result<FileIdentity, TransportError> {
         let Some(mut file) = self.staged_file.take() else {
             let error = Error::new(ErrorKind::Internal, "no file is staged");
             return Err(refused_error(error));
@@ -106,6 +109,60 @@ impl LocalDirectory {
             self.identify_open_file(Arc::clone(file.file()), &self.path_of(staged))
         } else {
             Err(exists_error(&self.path_of(staged)))
+        }
+    }
+
+    /// Creates a directory at the memory's name.
+    pub(super) fn make_directory(&self) -> Result<bool, TransportError> {
+        let path = self.memory_path();
+        let parent = fs::fstat(&*self.directory_fd)
+            .with_path("stat", &self.directory_path)
+            .map_err(refused_error)?;
+        let mode = Mode::from_raw_mode(parent.st_mode & 0o777);
+        match fs::mkdirat(&*self.directory_fd, &self.memory_name, mode) {
+            Ok(()) => self.has_unsynced_names.set(true),
+            Err(Errno::EXIST)
+                if self.stat_memory()? == MemoryObject::Special(SpecialFile::Directory) =>
+            {
+                return Ok(false);
+            }
+            Err(errno) => {
+                let error = Error::from_io("create the directory", &path, &errno.into());
+                return Err(self.explain_swap_error(error));
+            }
+        }
+        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let given = fs::openat(&*self.directory_fd, &self.memory_name, flags, Mode::empty())
+            .and_then(|created| {
+                // The mode may have been limited by the umask.
+                fs::fchmod(&created, mode)?;
+                if fs::fstat(&created)?.st_uid == parent.st_uid {
+                    return Ok(());
+                }
+                let owner = fs::Uid::from_raw(parent.st_uid);
+                let group = fs::Gid::from_raw(parent.st_gid);
+                fs::fchown(&created, Some(owner), Some(group))
+            })
+            .with_path("set the owner of", &path);
+        if let Err(error) = given {
+            self.unlink_directory()?;
+            return Err(refused_error(error));
+        }
+        Ok(true)
+    }
+
+    /// Removes the directory at the memory's name, if it is an empty one.
+    pub(super) fn unlink_directory(&self) -> Result<bool, TransportError> {
+        match fs::unlinkat(&*self.directory_fd, &self.memory_name, AtFlags::REMOVEDIR) {
+            Ok(()) => {
+                self.has_unsynced_names.set(true);
+                Ok(true)
+            }
+            Err(Errno::NOENT) => Ok(true),
+            Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR) => Ok(false),
+            Err(errno) => Err(errno)
+                .with_path("remove the directory", &self.memory_path())
+                .map_err(refused_error),
         }
     }
 

@@ -14,7 +14,7 @@ use crate::base::durable;
 use crate::base::error::PathContext;
 use crate::transport::{
     InstalledMemory, InterruptedRun, MemoryDirectory, MemoryObject, RecoveredRun, SpecialFile,
-    SwapMethod, TransportError,
+    SwapMethod, SwapProgress, TransportError,
 };
 
 impl LocalDirectory {
@@ -29,10 +29,13 @@ impl LocalDirectory {
         {
             return Ok(None);
         }
-        let method = if run.is_swapped {
-            None
-        } else {
-            self.finish_swap(run)?
+        let method = match run.progress {
+            SwapProgress::NotBegun | SwapProgress::Done => None,
+            SwapProgress::Unknown => self.finish_swap(run)?,
+            SwapProgress::Decided => match self.finish_swap(run)? {
+                None => self.begin_swap(run)?,
+                method => method,
+            },
         };
         self.remove_name(&unfinished_name(&run.name))?;
         let mut displaced = self.displaced_names(&run.name)?;
@@ -69,6 +72,22 @@ impl LocalDirectory {
             // never built, whatever the agent has saved since.
             None if run.creates_memory && run.is_installed(self)? => Some(SwapMethod::Create),
             None => None,
+        })
+    }
+
+    /// Swaps a memory that the run had decided to replace, if what it staged is still there.
+    fn begin_swap(&self, run: &InterruptedRun) -> Result<Option<SwapMethod>, TransportError> {
+        Ok(match run.installed {
+            InstalledMemory::File { content, .. } => {
+                match self.find_content(&run.name, content)? {
+                    Some(staged) => Some(self.swap(&run.name, staged)?.method),
+                    None => None,
+                }
+            }
+            InstalledMemory::Absent if self.stat_memory()? != MemoryObject::Absent => {
+                Some(self.move_memory_aside(&run.name)?.method)
+            }
+            InstalledMemory::Absent | InstalledMemory::Special(_) => None,
         })
     }
 

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use super::chunked_read::{ChunkedRead, ReadContent};
 use super::client::{
-    FileHandle, ReplyResult, SftpClient, TYPE_REGULAR, file_type, into_handle, lstat_request,
-    path_bytes, reply_attrs, stat_requests, status_code,
+    FileHandle, ReplyResult, SftpClient, TYPE_DIRECTORY, TYPE_REGULAR, file_type, into_handle,
+    lstat_request, path_bytes, reply_attrs, stat_requests, status_code,
 };
 use super::listing::NameStream;
 use super::wire::{Attrs, Request, flags, status};
@@ -296,6 +296,59 @@ impl SftpDirectory {
                 handle: handle.clone(),
             })
             .collect()
+    }
+
+    /// Creates a directory at the memory's name.
+    pub(super) fn make_directory(&self) -> Result<bool, TransportError> {
+        let path = &self.memory_path;
+        let mode = self.directory_attrs.mode.unwrap_or(0o700) & 0o777;
+        let mut batch = vec![
+            Request::MakeDir {
+                path: path_bytes(path),
+                mode,
+            },
+            lstat_request(path),
+        ];
+        batch.extend(self.directory_sync_requests());
+        let replies = self.client.request_batch(batch)?;
+        self.opening_object.take();
+        let found = replies.get(1).and_then(reply_attrs);
+        let is_directory = found.and_then(file_type) == Some(TYPE_DIRECTORY);
+        match replies.first() {
+            Some(made) if status_code(made) == Some(status::OK) && is_directory => {}
+            Some(made) if is_directory && status_code(made).is_some() => return Ok(false),
+            Some(made) => return Err(self.write_error("create the directory", path, Some(made))),
+            None => return Err(self.client.reply_error("create the directory", path, None)),
+        }
+        if found.and_then(|found| found.owner) != self.directory_attrs.owner {
+            self.unlink_directory()?;
+            let why = "it would not belong to the owner of the directory that it is in: log in as \
+                       the agent's user, with remote_user";
+            return Err(self.client.refused_error("create the directory", path, why));
+        }
+        Ok(true)
+    }
+
+    /// Removes the directory at the memory's name, if it is an empty one.
+    pub(super) fn unlink_directory(&self) -> Result<bool, TransportError> {
+        let mut batch = vec![
+            Request::RemoveDir {
+                path: path_bytes(&self.memory_path),
+            },
+            lstat_request(&self.memory_path),
+        ];
+        batch.extend(self.directory_sync_requests());
+        let replies = self.client.request_batch(batch)?;
+        self.opening_object.take();
+        match replies.get(1) {
+            Some(found) if status_code(found) == Some(status::NO_SUCH_FILE) => Ok(true),
+            // Servers have one status for all reasons; what stands there stays.
+            Some(found) if reply_attrs(found).is_some() => Ok(false),
+            reply => {
+                let path = &self.memory_path;
+                Err(self.client.reply_error("remove the directory", path, reply))
+            }
+        }
     }
 
     /// Returns the error for the reply to a request that takes space on the host. The protocol has

@@ -123,6 +123,14 @@ impl MemoryDirectory for SftpDirectory {
         Ok(self.find_missing_extensions())
     }
 
+    fn create_directory(&self) -> Result<bool, TransportError> {
+        self.make_directory()
+    }
+
+    fn remove_directory(&self) -> Result<bool, TransportError> {
+        self.unlink_directory()
+    }
+
     fn commit(&self, run: &str, new: NewMemory) -> Result<SwapOutcome, TransportError> {
         match new {
             NewMemory::StagedFile { .. } => {

@@ -10,17 +10,20 @@ use super::wire::{Request, status};
 use crate::base::digest::Digest;
 use crate::transport::{
     InstalledMemory, InterruptedRun, MemoryDirectory, MemoryObject, RecoveredRun, SwapMethod,
-    TransportError,
+    SwapProgress, TransportError,
 };
 
 impl SftpDirectory {
     pub(super) fn recover_run(&self, run: &InterruptedRun) -> Result<RecoveredRun, TransportError> {
         self.take_over_run_directory(&run.name, &run.takeover_names)?;
         let new_name = Self::new_file_name(&run.name);
-        let method = if run.is_swapped {
-            None
-        } else {
-            self.finish_swap(run, &new_name)?
+        let method = match run.progress {
+            SwapProgress::NotBegun | SwapProgress::Done => None,
+            SwapProgress::Unknown => self.finish_swap(run, &new_name)?,
+            SwapProgress::Decided => match self.finish_swap(run, &new_name)? {
+                None => self.begin_swap(run, &new_name)?,
+                method => method,
+            },
         };
         if let InstalledMemory::File { .. } = run.installed {
             // A second link to the new file, or a partial copy of it: never a file of the agent.
@@ -59,6 +62,26 @@ impl SftpDirectory {
             None => (!names.is_empty()).then_some(SwapMethod::Remove),
             Some(_) if run.creates_memory && run.is_installed(self)? => Some(SwapMethod::Create),
             Some(_) => None,
+        })
+    }
+
+    /// Swaps a memory that the run had decided to replace, if what it staged is still there.
+    fn begin_swap(
+        &self,
+        run: &InterruptedRun,
+        new_name: &str,
+    ) -> Result<Option<SwapMethod>, TransportError> {
+        Ok(match run.installed {
+            InstalledMemory::File { content, .. } => match self.read_staged(new_name)? {
+                Some(staged) if staged.content == content => {
+                    Some(self.exchange_names(&run.name, staged)?.method)
+                }
+                _ => None,
+            },
+            InstalledMemory::Absent if self.stat_memory()? != MemoryObject::Absent => {
+                Some(self.move_memory_into_run_directory(&run.name)?.method)
+            }
+            InstalledMemory::Absent | InstalledMemory::Special(_) => None,
         })
     }
 

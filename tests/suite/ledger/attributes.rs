@@ -33,7 +33,9 @@ fn long_attributes_are_recorded_once_and_restored() {
         runs.push((ran.report.run.clone(), value));
     }
     let records = world.read_records();
-    let whole = records.iter().filter(|it| it.event.change.attributes.is_some());
+    let whole = records
+        .iter()
+        .filter(|it| it.event.change.attributes.is_some());
     assert_eq!(whole.count(), 3, "1, 2, and 1 again");
     assert!(records[1].event.change.attributes_position.is_some());
     let length = fs::metadata(ledger_path(&world)).unwrap().len();

@@ -22,7 +22,7 @@ fn lines(world: &World) -> Vec<LedgerRecord> {
     let text = fs::read_to_string(ledger_path(world)).unwrap();
     let lines = text.lines();
     lines
-        .map(|line| serde_json::from_str(line).unwrap())
+        .map(|line| LedgerRecord::parse(line.as_bytes()).unwrap())
         .collect()
 }
 

@@ -169,18 +169,18 @@ impl RunSummary {
     /// Whether it changed exactly these agents.
     pub fn has_changed_exactly(&self, agents: &[String]) -> bool {
         let events = self.events.iter();
-        let changed = events.filter(|event| event.has_changed_memory());
+        let changed = events.filter(|event| event.has_changed_files());
         let changed: BTreeSet<&String> = changed.map(|event| &event.agent).collect();
         changed == agents.iter().collect()
     }
 
-    /// Returns the agents whose reset or push in this run can be undone.
+    /// Returns the agents whose reset, push or edit in this run can be undone.
     pub fn undoable_agents(&self) -> impl Iterator<Item = &str> {
         let resets = self
             .events
             .iter()
-            .filter(|event| event.operation.installs_baselines());
-        let changed = resets.filter(|event| event.has_changed_memory());
+            .filter(|event| event.operation != Operation::Undo);
+        let changed = resets.filter(|event| event.has_changed_files());
         let stands = |event: &&RunEvent| !self.undone_agents.contains(&event.agent);
         changed.filter(stands).map(|event| event.agent.as_str())
     }
@@ -189,10 +189,7 @@ impl RunSummary {
     /// changed them, except one that was undone. `later` holds the agents of later runs; those of
     /// this one are added.
     fn redoable_agents<'a>(&'a self, later: &mut HashSet<&'a str>) -> Vec<&'a str> {
-        let changed = self
-            .events
-            .iter()
-            .filter(|event| event.has_changed_memory());
+        let changed = self.events.iter().filter(|event| event.has_changed_files());
         // A run that was undone, and a redo, leave the decision to older runs.
         let stands = changed.filter(|it| !self.is_redo && !self.undone_agents.contains(&it.agent));
         let mut last: Vec<&RunEvent> = stands.collect();
@@ -317,7 +314,7 @@ impl LogScreen {
     /// Returns the runs that undid a run for agents for which it is undone, oldest first.
     pub fn undoing_runs(&self, undone: &RunSummary) -> Vec<&str> {
         let undid = |run: &RunSummary, agent: &String| {
-            let mut events = run.events.iter().filter(|event| event.has_changed_memory());
+            let mut events = run.events.iter().filter(|event| event.has_changed_files());
             !run.undone_agents.contains(agent)
                 && events.any(|event| {
                     event.agent == *agent && event.undone_run.as_ref() == Some(&undone.run_id)

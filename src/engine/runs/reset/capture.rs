@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use chrono::{DateTime, FixedOffset};
 
+mod planned_file;
+
 use super::Run;
 use super::early_end::EarlyEnd;
 use super::entry_writer::{EntryWriter, PendingEntry, References};
@@ -21,7 +23,7 @@ use crate::engine::runs::plan::{BoundMemory, PlanBinding, PlanStep};
 use crate::engine::runs::push::DividedMemory;
 use crate::engine::runs::undo::{ContentPart, ContentParts, InstallSource, Replacement};
 use crate::engine::store::ledger::AgentHistory;
-use crate::engine::store::record::{FileState, RunEvent};
+use crate::engine::store::record::{FileChange, FileState, RunEvent};
 use crate::engine::watch::classify::{Classification, MemoryAccumulator, describe_oversize};
 use crate::transport::{
     Attributes, ByteSink, FailureCause, FileMetadata, MemoryDirectory, MemoryObject, SpecialFile,
@@ -60,7 +62,12 @@ impl<'a> MemoryCapture<'_, 'a> {
             entry_writer.write(&mut reading, bytes)
         })?;
         self.check_object(agent, &history, directory, &object, event)?;
-        set_state_before(event, &object, attributes.as_ref(), &mut reading);
+        event.note = set_state_before(
+            &mut event.change,
+            &object,
+            attributes.as_ref(),
+            &mut reading,
+        );
         let classification = self.classify_found(agent, &object, &references, &reading);
         let mut source = self.run.content_source(agent, step, &references.current)?;
         let divided = DividedMemory::new(&reading, &classification);
@@ -276,7 +283,7 @@ impl<'a> MemoryCapture<'_, 'a> {
         &self,
         agent: &Agent,
         captured: &mut Captured,
-        event: &mut RunEvent,
+        change: &mut FileChange,
     ) -> Result<Vec<UnsyncedObject>, Error> {
         let runs = self.run.runs;
         let mut unsynced = Vec::new();
@@ -305,7 +312,7 @@ impl<'a> MemoryCapture<'_, 'a> {
                 );
             }
         }
-        event.change.entry = match std::mem::replace(&mut captured.entry, PendingEntry::None) {
+        change.entry = match std::mem::replace(&mut captured.entry, PendingEntry::None) {
             PendingEntry::None => None,
             PendingEntry::Reused(written) => {
                 unsynced.extend(runs.context.archive().open_unsynced(&written.path)?);
@@ -317,7 +324,7 @@ impl<'a> MemoryCapture<'_, 'a> {
                 Some(written)
             }
         };
-        let Some(written) = &event.change.entry else {
+        let Some(written) = &change.entry else {
             return Ok(unsynced);
         };
         self.log_archived(agent, written, captured.scratch_lines);
@@ -330,7 +337,7 @@ impl<'a> MemoryCapture<'_, 'a> {
             }
             parts.0.push(ContentPart::Entry(written.path.clone(), skip));
             (captured.source.state, _) = parts.measure(&runs.undo_sources)?;
-            event.change.after = Some(captured.source.state.clone());
+            change.after = Some(captured.source.state.clone());
         }
         Ok(unsynced)
     }
@@ -572,26 +579,21 @@ fn offset_of_kept_scratch(
     })
 }
 
-/// Sets the event's state of the memory before the run.
+/// Sets the state of a file before the run. Returns a note on what the run cannot keep of it.
 fn set_state_before(
-    event: &mut RunEvent,
+    change: &mut FileChange,
     object: &MemoryObject,
     attributes: Option<&Attributes>,
     reading: &mut MemoryAccumulator,
-) {
-    event.change.attributes = attributes.cloned();
-    event.change.before = Some(match object {
-        MemoryObject::Absent => FileState::Absent,
-        MemoryObject::Special(special) => FileState::Special(special.clone()),
-        MemoryObject::File(file) => {
-            event.note = lost_attributes_note(file);
-            FileState::File {
-                sha256: reading.digest(),
-                size: reading.size,
-                lines: reading.line_count(),
-            }
-        }
-    });
+) -> Option<String> {
+    change.attributes = attributes.cloned();
+    let (state, note) = match object {
+        MemoryObject::Absent => (FileState::Absent, None),
+        MemoryObject::Special(special) => (FileState::Special(special.clone()), None),
+        MemoryObject::File(file) => (reading.file_state(), lost_attributes_note(file)),
+    };
+    change.before = Some(state);
+    note
 }
 
 /// Returns a note on the attributes of a memory that a reset cannot keep.

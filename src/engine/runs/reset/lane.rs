@@ -12,9 +12,9 @@ use super::capture::Captured;
 use super::early_end::EarlyEnd;
 use super::ending::elapsed_millis;
 use super::queued_turn::QueuedTurn;
-use super::recovery::{FinishedTurn, ReadBack, describe_read_back};
+use super::recovery::{FinishedTurn, ReadBack, describe_read_back, read_back};
 use super::screening::EntryJournal;
-use super::settle::DisplacedFiles;
+use super::settle::{DisplacedFiles, Settlement};
 use super::turn::{CaptureOutcome, PreparedSwap, Turn};
 use super::{AgentResult, Run, RunStage};
 use crate::base::durable::SyncBatch;
@@ -22,7 +22,7 @@ use crate::base::error::{Error, ErrorKind};
 use crate::base::threads::KeptThreads;
 use crate::config::Agent;
 use crate::engine::runs::plan::{PlanStep, SkippedAgent};
-use crate::engine::store::journal::JournalRecord;
+use crate::engine::store::journal::{Journal, JournalRecord};
 use crate::engine::store::ledger::FailedAttempt;
 use crate::engine::store::lock::AgentLock;
 use crate::engine::store::record::{FileState, Outcome, RunEvent};
@@ -55,7 +55,9 @@ type Turns<'a, T> = Vec<(Turn<'a>, T)>;
 /// A turn whose memory was replaced and whose displaced files are not all settled.
 struct ReplacedTurn<'a> {
     turn: Turn<'a>,
-    displaced: DisplacedFiles,
+    journal: Journal,
+    /// The displaced files of each file of the turn.
+    displaced: Vec<DisplacedFiles>,
     deadline: Instant,
     scratch_lines: u64,
     notes: Vec<String>,
@@ -64,6 +66,54 @@ struct ReplacedTurn<'a> {
 }
 
 impl ReplacedTurn<'_> {
+    /// Tries to settle the displaced files of each file.
+    fn settle(&mut self, run: &Run<'_>) -> Result<(), Error> {
+        let mut result = Ok(());
+        for (number, displaced) in self.displaced.iter_mut().enumerate() {
+            let Turn {
+                agent,
+                files,
+                event,
+                ..
+            } = &mut self.turn;
+            let file = &files[number];
+            let settlement = Settlement {
+                run,
+                agent,
+                path: &file.path,
+                directory: file.directory()?,
+                journal: &self.journal,
+            };
+            let change = &mut event.file_changes_mut()[number];
+            let (notes, settled) = settlement.settle(change, displaced);
+            for note in notes {
+                if !self.notes.contains(&note) {
+                    self.notes.push(note);
+                }
+            }
+            result = result.and(settled);
+        }
+        result
+    }
+
+    /// Reads each file back. Returns the first result that is not as installed.
+    fn read_back(&self) -> Result<ReadBack, Error> {
+        let changes = self.turn.event.file_changes();
+        for (file, change) in self.turn.files.iter().zip(changes) {
+            match read_back(file.directory()?, &file.path, change)? {
+                ReadBack::Same => {}
+                other => return Ok(other),
+            }
+        }
+        Ok(ReadBack::Same)
+    }
+
+    /// The names of the displaced files that are left, for display.
+    fn displaced_names(&self) -> String {
+        let names = self.displaced.iter().flat_map(|it| &it.names);
+        names.map(String::as_str).collect::<Vec<_>>().join(", ")
+    }
+
     fn add_note(&mut self, note: String) {
         if !self.notes.contains(&note) {
             self.notes.push(note);
@@ -245,15 +295,22 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         }
         let turns = self.begin_turns(threads);
         let turns = self.refuse_unrecordable(turns);
-        let turns = self.sync_step(turns, |_, captured| captured.unsynced_contents().collect());
+        let turns = self.sync_step(turns, |_, captured| {
+            captured
+                .iter()
+                .flat_map(Captured::unsynced_contents)
+                .collect()
+        });
         let turns = self.run_step(threads, turns, Run::prepare_swap);
         let turns = self.sync_step(turns, |_, (_, changed)| std::mem::take(changed));
         let turns = self.run_step(threads, turns, |run, turn, (archived, _)| {
-            run.stage_content(turn, archived)
+            run.stage_contents(turn, archived)
         });
-        let turns = self.sync_step(turns, |turn, _| turn.directory.take_unsynced());
-        let turns = self.run_step(threads, turns, Run::swap_memory);
-        let (turns, failed) = sync_turns(turns, |turn, _| turn.directory.take_unsynced());
+        let turns = self.sync_step(turns, |turn, _| turn.take_unsynced());
+        let turns = self.run_step(None, turns, Run::decide_swap);
+        let turns = self.sync_step(turns, |_, prepared| prepared.unsynced_decision());
+        let turns = self.run_step(threads, turns, Run::swap_files);
+        let (turns, failed) = sync_turns(turns, |turn, _| turn.take_unsynced());
         for (turn, error) in failed {
             self.fail_after_swap(turn, &error);
         }
@@ -270,7 +327,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
 
     /// Refuses the turns if the ledger cannot be written or no place among the replacing runs is
     /// free. Nothing in the agents' directories has been changed at this point.
-    fn refuse_unrecordable(&mut self, turns: Turns<'a, Captured>) -> Turns<'a, Captured> {
+    fn refuse_unrecordable(&mut self, turns: Turns<'a, Vec<Captured>>) -> Turns<'a, Vec<Captured>> {
         if turns.is_empty() {
             return turns;
         }
@@ -347,11 +404,11 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         let Turn {
             queued,
             agent,
-            directory,
+            files,
             event,
             began_at,
         } = turn;
-        drop(directory);
+        drop(files);
         match early_end {
             // The memory is not as it was.
             EarlyEnd::HalfWritten(error) => {
@@ -419,7 +476,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
     }
 
     /// Takes steps 1 and 2 for the next agents: locks, and entries without names.
-    fn begin_turns(&mut self, threads: Threads<'_, '_, 'r>) -> Turns<'a, Captured> {
+    fn begin_turns(&mut self, threads: Threads<'_, '_, 'r>) -> Turns<'a, Vec<Captured>> {
         let run = self.run;
         let began = run.runs.context.clock().instant();
         let mut locked: VecDeque<(QueuedTurn<'a>, &'a Agent)> = VecDeque::new();
@@ -475,7 +532,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         let mut turns = Vec::with_capacity(done.len());
         for began in done {
             match began {
-                CaptureOutcome::Captured(turn, captured) => turns.push((turn, *captured)),
+                CaptureOutcome::Captured(turn, captured) => turns.push((turn, captured)),
                 CaptureOutcome::Unchanged(turn) => self.end_unchanged_turn(turn),
                 CaptureOutcome::EndedEarly(turn, early_end) => {
                     self.abort_or_requeue(turn, early_end)
@@ -488,41 +545,51 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         turns
     }
 
-    /// Appends to the journals that the memories were replaced.
-    fn mark_swapped(&mut self, turns: Turns<'a, (PreparedSwap, SwapOutcome)>) {
+    /// Appends to the journals that the files were replaced.
+    fn mark_swapped(&mut self, turns: Turns<'a, (PreparedSwap, Vec<SwapOutcome>)>) {
         let run = self.run;
         let first = self.unsettled.len();
         let mut batch = SyncBatch::default();
-        for (number, (mut turn, (archived, swapped))) in turns.into_iter().enumerate() {
-            let PreparedSwap {
-                captured,
-                journal,
-                known_digests: mut known,
-                archived_content: same,
-                ..
-            } = archived;
-            // After a write in place, the staged file is among the displaced ones.
-            known.extend(turn.event.change.after.as_ref().and_then(FileState::digest));
-            let SwapOutcome { method, displaced } = swapped;
-            let record = JournalRecord::Swapped(method, displaced.clone());
-            let is_journaled = journal.append(&record).is_ok();
-            if is_journaled {
+        for (number, (mut turn, (prepared, outcomes))) in turns.into_iter().enumerate() {
+            let PreparedSwap { journal, files } = prepared;
+            let scratch_lines = files.iter().map(|file| file.captured.scratch_lines).sum();
+            let mut displaced = Vec::with_capacity(files.len());
+            let swapped = files.into_iter().zip(outcomes).enumerate();
+            for (file, (prepared, outcome)) in swapped {
+                let SwapOutcome {
+                    method,
+                    displaced: names,
+                } = outcome;
+                let record = JournalRecord::Swapped {
+                    file,
+                    method,
+                    displaced: names.clone(),
+                };
+                let is_journaled = journal.append(&record).is_ok();
+                let mut known_digests = prepared.known_digests;
+                // After a write in place, the staged file is among the displaced ones.
+                let after = turn.event.file_changes()[file].after.as_ref();
+                known_digests.extend(after.and_then(FileState::digest));
+                displaced.push(DisplacedFiles {
+                    file,
+                    names,
+                    remaining_names: Vec::new(),
+                    known_digests,
+                    archived_content: prepared.archived_content,
+                    late_writes: HashMap::new(),
+                    // Settling appends it again, and fails without it.
+                    unmarked_swap: (!is_journaled).then_some(method),
+                });
+            }
+            if displaced.iter().any(|it| it.unmarked_swap.is_none()) {
                 batch.add(first + number, [journal.unsynced()]);
             }
             run.report_stage(&turn.agent.name, RunStage::Settle);
             self.unsettled.push(ReplacedTurn {
-                displaced: DisplacedFiles {
-                    journal,
-                    names: displaced,
-                    remaining_names: Vec::new(),
-                    known_digests: known,
-                    archived_content: same,
-                    late_writes: HashMap::new(),
-                    // Settling appends it again, and fails without it.
-                    unmarked_swap: (!is_journaled).then_some(method),
-                },
+                journal,
+                displaced,
                 deadline: run.runs.context.clock().instant() + SETTLE_TIMEOUT,
-                scratch_lines: captured.scratch_lines,
+                scratch_lines,
                 notes: turn.event.note.take().into_iter().collect(),
                 kind: None,
                 turn,
@@ -530,7 +597,10 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         }
         for (number, _) in batch.sync() {
             let replaced = &mut self.unsettled[number];
-            replaced.displaced.unmarked_swap = replaced.turn.event.change.method;
+            let changes = replaced.turn.event.file_changes();
+            for (displaced, change) in replaced.displaced.iter_mut().zip(changes) {
+                displaced.unmarked_swap = change.method;
+            }
         }
     }
 
@@ -539,7 +609,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
     fn last_settle_time(&self) -> Option<Instant> {
         self.unsettled
             .iter()
-            .filter_map(|it| it.turn.directory.next_settle_time())
+            .filter_map(|it| it.turn.next_settle_time())
             .max()
     }
 
@@ -562,24 +632,15 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         let run = self.run;
         let unsettled = std::mem::take(&mut self.unsettled);
         let results = map_agents(threads, unsettled, move |mut replaced: ReplacedTurn<'a>| {
-            let turn = &mut replaced.turn;
-            let (notes, settled) = run.settle_displaced(
-                turn.agent,
-                turn.directory.as_ref(),
-                &mut turn.event,
-                &mut replaced.displaced,
-            );
-            for note in notes {
-                replaced.add_note(note);
-            }
+            let settled = replaced.settle(run);
             (replaced, settled)
         });
         let mut finished = Vec::new();
         for (mut replaced, settled) in results {
-            let left = replaced.displaced.names.join(", ");
+            let left = replaced.displaced_names();
             match settled {
                 Ok(()) if left.is_empty() => {}
-                Ok(()) if replaced.displaced.is_deferred() => replaced.add_note(format!(
+                Ok(()) if replaced.displaced.iter().all(DisplacedFiles::is_deferred) => replaced.add_note(format!(
                     "the displaced file keeps changing; it stays as {left} until a run finds it \
                      unchanged"
                 )),
@@ -603,15 +664,12 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         }
         let mut batch = SyncBatch::default();
         for (number, replaced) in finished.iter().enumerate() {
-            batch.add(number, replaced.turn.directory.take_unsynced());
+            batch.add(number, replaced.turn.take_unsynced());
         }
         let mut failed: HashMap<usize, Error> = batch.sync().into_iter().collect();
         let read = map_agents(threads, finished, move |replaced: ReplacedTurn<'a>| {
-            let turn = &replaced.turn;
-            run.report_stage(&turn.agent.name, RunStage::Verify);
-            let back = run
-                .recoverer()
-                .read_back(turn.directory.as_ref(), &turn.event);
+            run.report_stage(&replaced.turn.agent.name, RunStage::Verify);
+            let back = replaced.read_back();
             (replaced, back)
         });
         for (number, (replaced, back)) in read.into_iter().enumerate() {
@@ -633,28 +691,35 @@ impl<'r, 'a> ResetLane<'r, 'a> {
             }
         }
         // Otherwise the journal stays, so that the next run settles the rest.
-        let is_finished = replaced.displaced.names.is_empty() && unsynced.is_none();
+        let is_finished = replaced.displaced_names().is_empty() && unsynced.is_none();
         if let Some(error) = unsynced {
             replaced.raise_kind(error.kind());
             replaced.add_note(error.to_string());
         }
         let ReplacedTurn {
             turn,
-            displaced,
+            journal,
             scratch_lines,
             notes,
             kind,
             ..
         } = replaced;
         let mut event = turn.event;
+        let mut notes = notes;
+        let removed = &turn.queued.step.removed_directories;
+        if is_finished && !removed.is_empty() {
+            let lock = turn.queued.lock.as_ref();
+            let removed = self.run.remove_directories(turn.agent, removed, lock);
+            notes.extend(removed.err().map(|error| error.to_string()));
+        }
         event.outcome = Outcome::Ok;
         event.duration_ms = elapsed_millis(turn.began_at, self.run.runs.context.clock().instant());
         event.note = (!notes.is_empty()).then(|| notes.join("; "));
-        let journal = EntryJournal::Open(&displaced.journal);
+        let open_journal = EntryJournal::Open(&journal);
         let released = self
             .run
             .screening()
-            .screen_entries(turn.agent, &mut event, journal);
+            .screen_entries(turn.agent, &mut event, open_journal);
         self.log_replaced(&event);
         self.ended_turns.push(EndedTurn {
             event,
@@ -663,7 +728,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
             hints: Vec::new(),
             scratch_lines,
             released,
-            journal_path: is_finished.then_some(displaced.journal.path),
+            journal_path: is_finished.then_some(journal.path),
             _lock: turn.queued.lock,
         });
     }

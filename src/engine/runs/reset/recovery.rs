@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::Run;
 use super::interrupted_turns::InterruptedTurn;
 use super::screening::{EntryJournal, ReleasedEntry};
-use super::settle::{DisplacedFiles, LateWrites};
+use super::settle::{DisplacedFiles, LateWrites, Settlement};
 use super::turn::hold_lock_guard;
 use crate::archive::WrittenEntry;
 use crate::base::durable;
@@ -21,9 +21,10 @@ use crate::engine::store::journal::{
     Journal, JournalRecord, Transaction, damaged_journal_error, read_journal,
 };
 use crate::engine::store::lock::AgentLock;
-use crate::engine::store::record::{FileState, Operation, Outcome, RunEvent};
+use crate::engine::store::record::{FileChange, FileState, Operation, Outcome, RunEvent};
 use crate::transport::{
-    FailureCause, InstalledMemory, InterruptedRun, MemoryDirectory, TransportError,
+    FailureCause, InstalledMemory, InterruptedRun, MemoryDirectory, SwapProgress, TransportError,
+    UnsyncedObject,
 };
 
 /// The result of reading a memory back.
@@ -72,9 +73,9 @@ fn can_become_reachable(agent: &Agent, error: &TransportError) -> bool {
     agent.location.host().is_some() || error.cause == FailureCause::Unreachable
 }
 
-/// Returns the state of the memory after a run.
-fn installed_memory(event: &RunEvent) -> InstalledMemory {
-    match &event.change.after {
+/// Returns the state of a file after a run.
+fn installed_memory(change: &FileChange) -> InstalledMemory {
+    match &change.after {
         Some(FileState::File { sha256, size, .. }) => InstalledMemory::File {
             content: *sha256,
             size: *size,
@@ -84,16 +85,16 @@ fn installed_memory(event: &RunEvent) -> InstalledMemory {
     }
 }
 
-/// Takes from an event the late entries that earlier records of its run name. Returns whether they
+/// Takes from a change the late entries that earlier records of its run name. Returns whether they
 /// name its entry, too, which then has their findings.
-fn take_recorded_entries(event: &mut RunEvent, past: &[RunEvent]) -> bool {
+fn take_recorded_entries(change: &mut FileChange, past: &[RunEvent]) -> bool {
     let recorded = past.iter().flat_map(RunEvent::entries);
     let recorded: HashMap<&Path, &WrittenEntry> =
         recorded.map(|it| (it.path.as_path(), it)).collect();
     let is_new = |it: &WrittenEntry| !recorded.contains_key(it.path.as_path());
-    event.change.late_entries.retain(is_new);
-    event.change.redacted_entries.retain(is_new);
-    let entry = event.change.entry.as_mut();
+    change.late_entries.retain(is_new);
+    change.redacted_entries.retain(is_new);
+    let entry = change.entry.as_mut();
     let known = entry.and_then(|entry| Some((recorded.get(entry.path.as_path())?, entry)));
     if let Some((known, entry)) = known {
         *entry = (*known).clone();
@@ -102,11 +103,41 @@ fn take_recorded_entries(event: &mut RunEvent, past: &[RunEvent]) -> bool {
     false
 }
 
+/// Reads a file again, and compares its beginning with what the run installed.
+pub(super) fn read_back(
+    directory: &dyn MemoryDirectory,
+    path: &Path,
+    change: &FileChange,
+) -> Result<ReadBack, Error> {
+    if !directory.is_at_its_path()? {
+        let message = format!(
+            "the directory was moved, replaced or unmounted during the run; the memory that is at \
+             {} now was not reset",
+            path.display()
+        );
+        return Err(Error::new(ErrorKind::Conflict, message));
+    }
+    match installed_memory(change).is_in(directory) {
+        Ok(true) => Ok(ReadBack::Same),
+        Ok(false) => Ok(ReadBack::Other),
+        Err(error) if error.cause == FailureCause::Leased => Ok(ReadBack::Leased),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// What the lines of a journal add to its transaction.
 #[derive(Default)]
 struct JournalProgress {
     /// Entries that were released from quarantine.
     released: Vec<ReleasedEntry>,
+    /// Whether a step of several files is to be finished.
+    is_decided: bool,
+    files: Vec<FileProgress>,
+}
+
+/// What they add to one of its files.
+#[derive(Default)]
+struct FileProgress {
     /// The names that the swap displaced, once it is journaled.
     swapped_names: Option<Vec<String>>,
     takeover_names: Vec<String>,
@@ -117,92 +148,124 @@ impl JournalProgress {
     /// Reads the lines in order, and updates the transaction's event and known contents.
     fn replay(records: Vec<JournalRecord>, transaction: &mut Transaction) -> JournalProgress {
         let mut progress = JournalProgress::default();
-        let Transaction {
-            event,
-            known_digests,
-            ..
-        } = transaction;
+        progress
+            .files
+            .resize_with(transaction.files.len(), FileProgress::default);
         for record in records {
-            match record {
-                JournalRecord::Swapped(method, names) => {
-                    event.change.method = Some(method);
-                    progress.swapped_names = Some(names);
-                }
-                JournalRecord::LegacyLateEntry(written) => {
-                    known_digests.push(written.digest);
-                    event.change.late_entries.push(written);
-                }
-                JournalRecord::LateEntry {
-                    name,
-                    written,
-                    attributes,
-                } => {
-                    known_digests.push(written.whole_content().0);
-                    let late = progress.late_writes.entry(name).or_default();
-                    late.add_earlier_entry(&written);
-                    event.change.late_entries.push(written);
-                    event.change.attributes = Some(attributes);
-                }
-                JournalRecord::Deferred { name, stamp } => {
-                    let late = progress.late_writes.entry(name).or_default();
-                    late.set_deferred_stamp(stamp);
-                }
-                JournalRecord::Screened { from, entry, copy } => {
-                    if entry.path != from {
-                        progress.released.push(ReleasedEntry {
-                            quarantined: from.clone(),
-                            released: entry.path.clone(),
-                        });
-                    }
-                    event.change.redacted_entries.extend(copy);
-                    let mut entries = event
-                        .change
-                        .entry
-                        .iter_mut()
-                        .chain(&mut event.change.late_entries);
-                    if let Some(screened) = entries.find(|it| it.path == from) {
-                        *screened = entry;
-                    }
-                }
-                JournalRecord::TakenOver(name) => progress.takeover_names.push(name),
-            }
+            progress.apply(record, transaction);
         }
         progress
     }
+
+    /// Applies a line. One about a file that the transaction lacks is ignored.
+    fn apply(&mut self, record: JournalRecord, transaction: &mut Transaction) -> Option<()> {
+        let Transaction { event, files, .. } = transaction;
+        let changes = event.file_changes_mut();
+        match record {
+            JournalRecord::Decided => self.is_decided = true,
+            JournalRecord::Swapped {
+                file,
+                method,
+                displaced,
+            } => {
+                changes.get_mut(file)?.method = Some(method);
+                self.files.get_mut(file)?.swapped_names = Some(displaced);
+            }
+            JournalRecord::LateEntry {
+                file,
+                name,
+                written,
+                attributes,
+            } => {
+                let known_digests = &mut files.get_mut(file)?.known_digests;
+                known_digests.push(written.whole_content().0);
+                let late = self.files.get_mut(file)?.late_writes.entry(name);
+                late.or_default().add_earlier_entry(&written);
+                let change = changes.get_mut(file)?;
+                change.late_entries.push(written);
+                change.attributes = Some(attributes);
+            }
+            JournalRecord::Deferred { file, name, stamp } => {
+                let late = self.files.get_mut(file)?.late_writes.entry(name);
+                late.or_default().set_deferred_stamp(stamp);
+            }
+            JournalRecord::Screened { from, entry, copy } => {
+                if entry.path != from {
+                    self.released.push(ReleasedEntry {
+                        quarantined: from.clone(),
+                        released: entry.path.clone(),
+                    });
+                }
+                let is_screened = |it: &WrittenEntry| it.path == from;
+                let change = changes
+                    .iter_mut()
+                    .find(|change| change.entries().any(is_screened))?;
+                change.redacted_entries.extend(copy);
+                let mut entries = change.entry.iter_mut().chain(&mut change.late_entries);
+                *entries.find(|it| is_screened(it))? = entry;
+            }
+            JournalRecord::TakenOver { file, name } => {
+                self.files.get_mut(file)?.takeover_names.push(name);
+            }
+        }
+        Some(())
+    }
 }
 
-/// An interrupted run whose directory is recovered, and whose displaced files are to be settled.
+/// An interrupted run whose directories are recovered, and whose displaced files are to be settled.
 struct Recovery<'a> {
     agent: &'a Agent,
-    directory: Box<dyn MemoryDirectory>,
     event: RunEvent,
-    displaced: DisplacedFiles,
-    /// Whether it displaced anything that was still there.
-    has_displaced: bool,
+    journal: Journal,
+    files: Vec<RecoveredFile>,
     /// Whether the ledger has a record of its change.
     is_recorded: bool,
     was_swapped: bool,
-    /// The kept names that the ledger has already.
-    recorded_kept_names: Vec<String>,
-    /// Whether the ledger names its entry.
-    is_entry_recorded: bool,
     /// Entries that were released from quarantine.
     released: Vec<ReleasedEntry>,
     notes: Vec<String>,
 }
 
+/// A file of an interrupted run.
+struct RecoveredFile {
+    path: PathBuf,
+    directory: Box<dyn MemoryDirectory>,
+    displaced: DisplacedFiles,
+    /// Whether the run displaced anything that was still there.
+    has_displaced: bool,
+    /// The kept names that the ledger has already.
+    recorded_kept_names: Vec<String>,
+    /// Whether the ledger names its entry.
+    is_entry_recorded: bool,
+}
+
 impl Recovery<'_> {
     fn display_names(&self) -> String {
-        let names = self.displaced.names.iter();
-        let names: Vec<String> = names
-            .map(|name| self.directory.display_name(name))
-            .collect();
-        names.join(", ")
+        let names = self.files.iter().flat_map(|file| {
+            let names = file.displaced.names.iter();
+            names.map(|name| file.directory.display_name(name))
+        });
+        names.collect::<Vec<String>>().join(", ")
     }
 
     /// Whether nothing is left to settle.
     fn is_settled(&self) -> bool {
-        self.displaced.names.is_empty() && self.displaced.remaining_names.is_empty()
+        self.files.iter().all(|file| {
+            let DisplacedFiles {
+                names,
+                remaining_names,
+                ..
+            } = &file.displaced;
+            names.is_empty() && remaining_names.is_empty()
+        })
+    }
+
+    /// Returns what the recovery changed and what may not be on the disk yet.
+    fn take_unsynced(&self) -> Vec<UnsyncedObject> {
+        let files = self.files.iter();
+        files
+            .flat_map(|file| file.directory.take_unsynced())
+            .collect()
     }
 }
 
@@ -230,29 +293,6 @@ pub(super) struct Recoverer<'r, 'a> {
 }
 
 impl Recoverer<'_, '_> {
-    /// Reads the memory again, and compares its beginning with what the run installed.
-    pub(super) fn read_back(
-        &self,
-        directory: &dyn MemoryDirectory,
-        event: &RunEvent,
-    ) -> Result<ReadBack, Error> {
-        if !directory.is_at_its_path()? {
-            let memory = event.memory.as_deref().unwrap_or(Path::new("its path"));
-            let message = format!(
-                "the directory was moved, replaced or unmounted during the run; the memory that is at \
-                 {} now was not reset",
-                memory.display()
-            );
-            return Err(Error::new(ErrorKind::Conflict, message));
-        }
-        match installed_memory(event).is_in(directory) {
-            Ok(true) => Ok(ReadBack::Same),
-            Ok(false) => Ok(ReadBack::Other),
-            Err(error) if error.cause == FailureCause::Leased => Ok(ReadBack::Leased),
-            Err(error) => Err(error.into()),
-        }
-    }
-
     /// Step 1: recovers interrupted runs of the agent. The caller holds the agent's lock. Returns
     /// the turn of the current run if that was among them and is finished now.
     pub(super) fn recover(
@@ -288,14 +328,25 @@ impl Recoverer<'_, '_> {
             self.end_truncated_journal(agent, journal_path, lock)?;
             return Ok(None);
         };
-        let Some(directory) = self.open_transaction_directory(agent, journal_path, &transaction)?
-        else {
-            return Ok(None);
-        };
-        hold_lock_guard(directory.as_ref(), lock);
         let progress = JournalProgress::replay(records, &mut transaction);
+        let mut directories = Vec::new();
+        for (number, file) in transaction.files.iter().enumerate() {
+            if !progress.is_decided
+                && self.is_directory_missing(agent, &transaction.event, &file.path)
+            {
+                continue;
+            }
+            let opened =
+                self.open_transaction_directory(agent, journal_path, &transaction, &file.path)?;
+            let Some(directory) = opened else {
+                return Ok(None);
+            };
+            hold_lock_guard(directory.as_ref(), lock);
+            directories.push((number, directory));
+        }
+        let removed_directories = transaction.removed_directories.clone();
         let recovery =
-            self.recover_directory(agent, directory, journal_path, transaction, progress)?;
+            self.recover_directories(agent, directories, journal_path, transaction, progress)?;
         let Some(mut recovery) = recovery else {
             return Ok(None);
         };
@@ -315,14 +366,31 @@ impl Recoverer<'_, '_> {
             );
             self.run.report_error(error.with_context(message));
         }
-        durable::sync_all(recovery.directory.take_unsynced())?;
+        durable::sync_all(recovery.take_unsynced())?;
         self.log_unsettled(&recovery, has_failed);
         let is_settled = recovery.is_settled();
+        if is_settled {
+            let leftovers = if recovery.was_swapped {
+                removed_directories
+            } else {
+                let created = recovery.event.directories.iter();
+                created.rev().cloned().collect()
+            };
+            self.run.remove_directories(agent, &leftovers, lock)?;
+        }
         let finished = self.record_recovery(recovery)?;
         if is_settled {
             self.run.remove_journal(journal_path);
         }
         Ok(finished)
+    }
+
+    /// Whether the directory of a file is one that the run was about to create, and does not exist.
+    fn is_directory_missing(&self, agent: &Agent, event: &RunEvent, path: &Path) -> bool {
+        let is_new = |directory: &PathBuf| Some(directory.as_path()) == path.parent();
+        let opened = || self.run.runs.context.open_directory_at(agent, path);
+        event.directories.iter().any(is_new)
+            && matches!(opened(), Err(error) if error.cause == FailureCause::NoDirectory)
     }
 
     /// Removes a journal without a first line, as a crash during its creation leaves it: that run
@@ -366,10 +434,11 @@ impl Recoverer<'_, '_> {
         agent: &Agent,
         record: &Path,
         transaction: &Transaction,
+        path: &Path,
     ) -> Result<Option<Box<dyn MemoryDirectory>>, Error> {
         if transaction.event.host != host_name(agent) {
             let why = format!("its memory was on {}", transaction.event.host);
-            self.keep_journal(agent, record, transaction, &why);
+            self.keep_journal(agent, record, transaction, path, &why);
             return Ok(None);
         }
         // A host may have the name of this machine.
@@ -379,21 +448,16 @@ impl Recoverer<'_, '_> {
                 .as_deref()
                 .unwrap_or("this machine");
             let why = format!("its memory was on {then}");
-            self.keep_journal(agent, record, transaction, &why);
+            self.keep_journal(agent, record, transaction, path, &why);
             return Ok(None);
         }
-        let is_same_path = transaction.memory == agent.location.memory();
-        match self
-            .run
-            .runs
-            .context
-            .open_directory_at(agent, &transaction.memory)
-        {
+        let is_same_path = path == agent.location.memory();
+        match self.run.runs.context.open_directory_at(agent, path) {
             Ok(directory) => Ok(Some(directory)),
             // It may answer again soon, and then recovery must come before any other change in it.
             Err(error) if is_same_path && can_become_reachable(agent, &error) => Err(error.into()),
             Err(error) => {
-                self.keep_journal(agent, record, transaction, &error.to_string());
+                self.keep_journal(agent, record, transaction, path, &error.to_string());
                 Ok(None)
             }
         }
@@ -404,9 +468,10 @@ impl Recoverer<'_, '_> {
         agent: &Agent,
         journal_path: &Path,
         transaction: &Transaction,
+        path: &Path,
         why: &str,
     ) {
-        let directory = transaction.memory.parent().unwrap_or(Path::new("/"));
+        let directory = path.parent().unwrap_or(Path::new("/"));
         let message = format!(
             "{}: cannot recover run {} in {}: {why}; its transaction record {} stays until that \
              directory is back",
@@ -420,14 +485,14 @@ impl Recoverer<'_, '_> {
             .report_error(Error::new(ErrorKind::Partial, message).with_hint(hint));
     }
 
-    /// Recovers the memory's directory, as far as the ledger does not have the run already. Returns
-    /// None if it is not the directory of the run.
-    fn recover_directory<'a>(
+    /// Recovers the directories of the files, as far as the ledger does not have the run already.
+    /// Returns None if one is not the directory of the run.
+    fn recover_directories<'a>(
         &self,
         agent: &'a Agent,
-        directory: Box<dyn MemoryDirectory>,
+        directories: Vec<(usize, Box<dyn MemoryDirectory>)>,
         journal_path: &Path,
-        transaction: Transaction,
+        mut transaction: Transaction,
         mut progress: JournalProgress,
     ) -> Result<Option<Recovery<'a>>, Error> {
         let past = self
@@ -436,62 +501,97 @@ impl Recoverer<'_, '_> {
             .ledger_events_after(&transaction.event, transaction.ledger_seq)?;
         let is_recorded = transaction.is_recorded_by(&past);
         let journal = Journal::open(journal_path)?;
-        if agent.location.host().is_some() {
-            let name = durable::new_random_name()?;
-            journal.append_durably(&JournalRecord::TakenOver(name.clone()))?;
-            progress.takeover_names.push(name);
-        }
-        let recovered = directory.recover(&InterruptedRun {
-            name: transaction.staged_name.clone(),
-            takeover_names: progress.takeover_names,
-            directory_id: transaction.directory_id,
-            memory_inode: transaction.memory_inode,
-            creates_memory: transaction.event.change.before == Some(FileState::Absent),
-            installed: installed_memory(&transaction.event),
-            is_swapped: is_recorded || transaction.event.change.method.is_some(),
-            displaced: progress.swapped_names,
-        })?;
-        let Some(recovered) = recovered else {
-            let why = "it is another directory now";
-            self.keep_journal(agent, journal_path, &transaction, why);
-            return Ok(None);
+        let mut recovered_files = Vec::new();
+        let mut unfinished = Vec::new();
+        let swap_progress = match (transaction.files.len(), progress.is_decided) {
+            (1, _) => SwapProgress::Unknown,
+            (_, true) => SwapProgress::Decided,
+            (_, false) => SwapProgress::NotBegun,
         };
-        // The swap must be on the disk before the journal line about it, which comes next.
-        durable::sync_all(directory.take_unsynced())?;
-        let Transaction {
-            mut event,
-            mut known_digests,
-            ..
-        } = transaction;
-        event.change.method = event.change.method.or(recovered.method);
-        let is_entry_recorded = take_recorded_entries(&mut event, &past);
-        let kept_names = past.iter().flat_map(|it| it.change.kept_names.clone());
-        let recorded_kept_names: Vec<String> = kept_names.collect();
-        event.change.kept_names.clone_from(&recorded_kept_names);
-        known_digests.extend(event.change.after.as_ref().and_then(FileState::digest));
-        let mut names = recovered.displaced;
-        // An agent may have created more such names, which cannot be told from the run's.
-        let remaining_names = names.split_off(MAX_DISPLACED_FILES.min(names.len()));
+        for (number, directory) in directories {
+            let file = transaction.files[number].clone();
+            let FileProgress {
+                swapped_names,
+                mut takeover_names,
+                late_writes,
+            } = std::mem::take(&mut progress.files[number]);
+            if agent.location.host().is_some() {
+                let name = durable::new_random_name()?;
+                journal.append_durably(&JournalRecord::TakenOver {
+                    file: number,
+                    name: name.clone(),
+                })?;
+                takeover_names.push(name);
+            }
+            let change = &transaction.event.file_changes()[number];
+            let recovered = directory.recover(&InterruptedRun {
+                name: file.staged_name,
+                takeover_names,
+                directory_id: file.directory_id,
+                memory_inode: file.inode,
+                creates_memory: change.before == Some(FileState::Absent),
+                installed: installed_memory(change),
+                progress: if is_recorded || change.method.is_some() {
+                    SwapProgress::Done
+                } else {
+                    swap_progress
+                },
+                displaced: swapped_names,
+            })?;
+            let Some(recovered) = recovered else {
+                let why = "it is another directory now";
+                self.keep_journal(agent, journal_path, &transaction, &file.path, why);
+                return Ok(None);
+            };
+            // The swap must be on the disk before the journal line about it, which comes next.
+            durable::sync_all(directory.take_unsynced())?;
+            let change = &mut transaction.event.file_changes_mut()[number];
+            change.method = change.method.or(recovered.method);
+            if change.method.is_none() && !is_recorded && progress.is_decided {
+                change.after = None;
+                unfinished.push(format!(
+                    "{} stays as it is: what was to replace it is gone",
+                    file.path.display()
+                ));
+            }
+            let is_entry_recorded = take_recorded_entries(change, &past);
+            let past_changes = past.iter().filter_map(|it| it.file_changes().get(number));
+            let recorded_kept_names: Vec<String> =
+                past_changes.flat_map(|it| it.kept_names.clone()).collect();
+            change.kept_names.clone_from(&recorded_kept_names);
+            let mut known_digests = file.known_digests;
+            known_digests.extend(change.after.as_ref().and_then(FileState::digest));
+            let mut names = recovered.displaced;
+            // An agent may have created more such names, which cannot be told from the run's.
+            let remaining_names = names.split_off(MAX_DISPLACED_FILES.min(names.len()));
+            recovered_files.push(RecoveredFile {
+                path: file.path,
+                directory,
+                has_displaced: !names.is_empty(),
+                recorded_kept_names,
+                is_entry_recorded,
+                displaced: DisplacedFiles {
+                    file: number,
+                    names,
+                    remaining_names,
+                    known_digests,
+                    archived_content: None,
+                    late_writes,
+                    unmarked_swap: recovered.method,
+                },
+            });
+        }
+        let event = transaction.event;
+        let mut changes = event.file_changes().iter();
         Ok(Some(Recovery {
             agent,
-            directory,
+            journal,
+            was_swapped: is_recorded || changes.any(|change| change.method.is_some()),
+            files: recovered_files,
             is_recorded,
-            was_swapped: is_recorded || event.change.method.is_some(),
-            has_displaced: !names.is_empty(),
-            recorded_kept_names,
-            is_entry_recorded,
             released: progress.released,
-            notes: Vec::new(),
+            notes: unfinished,
             event,
-            displaced: DisplacedFiles {
-                journal,
-                names,
-                remaining_names,
-                known_digests,
-                archived_content: None,
-                late_writes: progress.late_writes,
-                unmarked_swap: recovered.method,
-            },
         }))
     }
 
@@ -500,60 +600,72 @@ impl Recoverer<'_, '_> {
     fn settle_recovered(&self, recovery: &mut Recovery<'_>) -> Result<(), Error> {
         let Recovery {
             agent,
-            directory,
             event,
-            displaced,
-            recorded_kept_names,
+            journal,
+            files,
             notes,
             ..
         } = recovery;
-        let mut settle = |displaced: &mut DisplacedFiles| {
-            let (more, settled) =
-                self.run
-                    .settle_displaced(agent, directory.as_ref(), event, displaced);
-            notes.extend(more);
-            settled
-        };
-        let mut settled = settle(displaced);
         let clock = self.run.runs.context.clock();
         let end = clock.instant() + RECOVERY_SETTLE_TIMEOUT;
-        while let Some(due) = directory.next_settle_time()
-            && settled.is_ok()
-            && !displaced.names.is_empty()
-            && clock.instant() < end
-        {
-            clock.sleep(due.saturating_duration_since(clock.instant()));
-            settled = settle(displaced);
+        let mut result = Ok(());
+        for file in files.iter_mut() {
+            let change = &mut event.file_changes_mut()[file.displaced.file];
+            let settlement = Settlement {
+                run: self.run,
+                agent,
+                path: &file.path,
+                directory: file.directory.as_ref(),
+                journal,
+            };
+            let mut settle = |displaced: &mut DisplacedFiles| {
+                let (more, settled) = settlement.settle(change, displaced);
+                notes.extend(more);
+                settled
+            };
+            let mut settled = settle(&mut file.displaced);
+            while let Some(due) = file.directory.next_settle_time()
+                && settled.is_ok()
+                && !file.displaced.names.is_empty()
+                && clock.instant() < end
+            {
+                clock.sleep(due.saturating_duration_since(clock.instant()));
+                settled = settle(&mut file.displaced);
+            }
+            change
+                .kept_names
+                .retain(|name| !file.recorded_kept_names.contains(name));
+            result = result.and(settled);
         }
-        event
-            .change
-            .kept_names
-            .retain(|name| !recorded_kept_names.contains(name));
-        settled
+        result
     }
 
     /// Logs the displaced files that stay for the next run.
     fn log_unsettled(&self, recovery: &Recovery<'_>, has_failed: bool) {
         let (agent, run) = (&recovery.agent.name, &recovery.event.run);
-        let displaced = &recovery.displaced;
-        if !displaced.names.is_empty() && !has_failed {
-            let names = recovery.display_names();
-            self.run.log_line(&if displaced.is_deferred() {
-                format!(
-                    "{agent}: {names}, displaced by run {run}, keeps changing; it stays until a \
-                     run finds it unchanged"
-                )
-            } else {
-                format!(
-                    "{agent}: a writer has {names} open, displaced by run {run}; the next run \
-                     settles it"
-                )
-            });
+        let names = recovery.display_names();
+        if !names.is_empty() && !has_failed {
+            let mut files = recovery.files.iter();
+            self.run
+                .log_line(&if files.all(|file| file.displaced.is_deferred()) {
+                    format!(
+                        "{agent}: {names}, displaced by run {run}, keeps changing; it stays until \
+                         a run finds it unchanged"
+                    )
+                } else {
+                    format!(
+                        "{agent}: a writer has {names} open, displaced by run {run}; the next run \
+                         settles it"
+                    )
+                });
         }
-        if !displaced.remaining_names.is_empty() {
+        let remaining = recovery.files.iter();
+        let remaining: usize = remaining
+            .map(|file| file.displaced.remaining_names.len())
+            .sum();
+        if remaining > 0 {
             self.run.log_line(&format!(
-                "{agent}: {} more displaced files of run {run}; the next run settles them",
-                displaced.remaining_names.len()
+                "{agent}: {remaining} more displaced files of run {run}; the next run settles them"
             ));
         }
     }
@@ -564,24 +676,24 @@ impl Recoverer<'_, '_> {
         let is_settled = recovery.is_settled();
         let Recovery {
             agent,
-            directory,
             mut event,
-            displaced,
-            has_displaced,
+            journal,
+            files,
             is_recorded,
             was_swapped,
-            is_entry_recorded,
             mut released,
             mut notes,
             ..
         } = recovery;
         let is_own_run = event.run == self.run.id;
+        let has_displaced = files.iter().any(|file| file.has_displaced);
         // A displaced file that was still there may be one that a run has left to later ones.
         if was_swapped && !is_own_run && !(is_recorded && has_displaced) {
             let turn = InterruptedTurn::from_event(&event);
             self.run.shared().recovered_turns.push(turn);
         }
-        let has_news = !event.change.late_entries.is_empty() || !event.change.kept_names.is_empty();
+        let mut changes = event.file_changes().iter();
+        let has_news = changes.any(|it| !it.late_entries.is_empty() || !it.kept_names.is_empty());
         let (note, must_record) = match (is_recorded, was_swapped) {
             (true, _) => ("settled the files that this run displaced", has_news),
             (false, true) => (
@@ -597,7 +709,8 @@ impl Recoverer<'_, '_> {
             event.operation = Operation::Repair;
         }
         if !was_swapped {
-            event.change.after = None;
+            let changes = event.file_changes_mut().iter_mut();
+            changes.for_each(|change| change.after = None);
             event.outcome = if is_own_run {
                 Outcome::Ok
             } else {
@@ -607,14 +720,21 @@ impl Recoverer<'_, '_> {
         let is_finished_turn = is_own_run && was_swapped && !is_recorded;
         let mut kind = None;
         if is_finished_turn {
-            let read_back = self.read_back(directory.as_ref(), &event);
-            // If the memory was absent, the agent may have created it before recovery could.
-            if matches!(read_back, Ok(ReadBack::Other)) {
-                kind = Some(ErrorKind::Partial);
-            }
-            if let Some((note, problem)) = describe_read_back(read_back) {
-                notes.push(note);
-                kind = kind.or(problem);
+            for file in &files {
+                let change = &event.file_changes()[file.displaced.file];
+                if change.method.is_none() {
+                    kind = Some(ErrorKind::Partial);
+                    continue;
+                }
+                let read_back = read_back(file.directory.as_ref(), &file.path, change);
+                // If the memory was absent, the agent may have created it before recovery could.
+                if matches!(read_back, Ok(ReadBack::Other)) {
+                    kind = Some(ErrorKind::Partial);
+                }
+                if let Some((note, problem)) = describe_read_back(read_back) {
+                    notes.push(note);
+                    kind = kind.or(problem);
+                }
             }
         }
         // If everything is archived and recorded already, only the removal of the files is worth a
@@ -628,14 +748,20 @@ impl Recoverer<'_, '_> {
         }
         if must_record {
             event.note = Some(notes.join("; "));
-            let recorded_entry = event.change.entry.take_if(|_| is_entry_recorded);
-            let journal = EntryJournal::Open(&displaced.journal);
+            let mut recorded_entries = Vec::new();
+            for file in files.iter().filter(|file| file.is_entry_recorded) {
+                let number = file.displaced.file;
+                recorded_entries.push((number, event.file_changes_mut()[number].entry.take()));
+            }
+            let journal = EntryJournal::Open(&journal);
             released.extend(
                 self.run
                     .screening()
                     .screen_entries(agent, &mut event, journal),
             );
-            event.change.entry = recorded_entry.or(event.change.entry);
+            for (number, recorded) in recorded_entries {
+                event.file_changes_mut()[number].entry = recorded;
+            }
             self.run.runs.ledger.append(vec![event.clone()])?;
         }
         self.run.screening().end_releases(&released);

@@ -48,9 +48,25 @@ impl EntryScreening<'_, '_> {
         journal: EntryJournal<'_>,
     ) -> Vec<ReleasedEntry> {
         let mut released = Vec::new();
-        let mut entries: Vec<WrittenEntry> = event.change.entry.iter().cloned().collect();
+        for file in 0..event.file_changes().len() {
+            released.extend(self.screen_file_entries(agent, event, file, journal));
+        }
+        released
+    }
+
+    /// Does the same with the entries of one file of the step.
+    fn screen_file_entries(
+        &self,
+        agent: &Agent,
+        event: &mut RunEvent,
+        file: usize,
+        journal: EntryJournal<'_>,
+    ) -> Vec<ReleasedEntry> {
+        let mut released = Vec::new();
+        let change = &event.file_changes()[file];
+        let mut entries: Vec<WrittenEntry> = change.entry.iter().cloned().collect();
         let has_entry = !entries.is_empty();
-        entries.extend(event.change.late_entries.iter().cloned());
+        entries.extend(change.late_entries.iter().cloned());
         for entry in entries.iter_mut().filter(|entry| entry.findings.is_none()) {
             let quarantined = entry.path.clone();
             let mut scanned = self.run.runs.scanner.scan_entry(agent, event, entry);
@@ -65,7 +81,9 @@ impl EntryScreening<'_, '_> {
                 event.add_note(&problem);
             }
             *entry = placed.entry;
-            event.change.redacted_entries.extend(placed.copy);
+            event.file_changes_mut()[file]
+                .redacted_entries
+                .extend(placed.copy);
             if entry.path != quarantined {
                 rename_in_note(event, &quarantined, &entry.path);
                 released.push(ReleasedEntry {
@@ -75,8 +93,9 @@ impl EntryScreening<'_, '_> {
             }
         }
         let mut entries = entries.into_iter();
-        event.change.entry = has_entry.then(|| entries.next()).flatten();
-        event.change.late_entries = entries.collect();
+        let change = &mut event.file_changes_mut()[file];
+        change.entry = has_entry.then(|| entries.next()).flatten();
+        change.late_entries = entries.collect();
         released
     }
 

@@ -8,6 +8,7 @@
 //! run.
 
 use std::collections::HashMap;
+use std::path::Path;
 
 use super::Run;
 use crate::archive::{BaseContent, EntryKind, WrittenEntry};
@@ -16,7 +17,7 @@ use crate::base::error::{Error, ErrorKind};
 use crate::config::Agent;
 use crate::engine::runs::undo::ContentParts;
 use crate::engine::store::journal::{Journal, JournalRecord};
-use crate::engine::store::record::{FileState, RunEvent};
+use crate::engine::store::record::{FileChange, FileState};
 use crate::engine::watch::degraded;
 use crate::transport::{
     Attributes, DisplacedObject, FileReader, MemoryDirectory, SettleOutcome, SpecialFile, Stamp,
@@ -29,9 +30,10 @@ const MAX_LATE_ENTRIES: usize = 16;
 /// The most of them in one run.
 const MAX_LATE_ENTRIES_PER_RUN: usize = 4;
 
-/// The files that a swap displaced and that are not settled.
+/// The files that the swap of one file displaced and that are not settled.
 pub(super) struct DisplacedFiles {
-    pub(super) journal: Journal,
+    /// The place of the swapped file in the journal.
+    pub(super) file: usize,
     pub(super) names: Vec<String>,
     /// Names beyond those that one recovery settles; they are left to later runs.
     pub(super) remaining_names: Vec<String>,
@@ -103,16 +105,24 @@ enum Inspection {
     Deferred(Stamp),
 }
 
-impl Run<'_> {
+/// Settles the displaced files of one file of a turn.
+pub(super) struct Settlement<'s, 'a> {
+    pub(super) run: &'s Run<'a>,
+    pub(super) agent: &'s Agent,
+    pub(super) path: &'s Path,
+    pub(super) directory: &'s dyn MemoryDirectory,
+    pub(super) journal: &'s Journal,
+}
+
+impl Settlement<'_, '_> {
     /// Tries to settle each displaced file, and returns notes for the user. Afterwards `displaced`
     /// names the files that a writer still has open and those that failed.
-    pub(super) fn settle_displaced(
+    pub(super) fn settle(
         &self,
-        agent: &Agent,
-        directory: &dyn MemoryDirectory,
-        event: &mut RunEvent,
+        change: &mut FileChange,
         displaced: &mut DisplacedFiles,
     ) -> (Vec<String>, Result<(), Error>) {
+        let directory = self.directory;
         let mut notes = Vec::new();
         let mut result = Ok(());
         // Once a displaced file is removed, only the journal can prove the swap.
@@ -120,8 +130,12 @@ impl Run<'_> {
             && !displaced.names.is_empty()
         {
             let names = displaced.names.iter().chain(&displaced.remaining_names);
-            let mark = JournalRecord::Swapped(method, names.cloned().collect());
-            match displaced.journal.append_durably(&mark) {
+            let mark = JournalRecord::Swapped {
+                file: displaced.file,
+                method,
+                displaced: names.cloned().collect(),
+            };
+            match self.journal.append_durably(&mark) {
                 Ok(()) => displaced.unmarked_swap = None,
                 Err(error) => return (notes, Err(error)),
             }
@@ -135,7 +149,7 @@ impl Run<'_> {
                 displaced.names.push(name);
                 continue;
             }
-            let settled = self.settle_file(agent, directory, event, &name, displaced, &mut notes);
+            let settled = self.settle_file(change, &name, displaced, &mut notes);
             match settled {
                 Ok(SettleOutcome::Removed { was_watched: true }) => {}
                 Ok(SettleOutcome::Removed { was_watched: false }) => {
@@ -151,17 +165,16 @@ impl Run<'_> {
                 Ok(SettleOutcome::Lost(error)) => result = Err(error),
                 Ok(SettleOutcome::Kept(special)) => {
                     let display_name = directory.display_name(&name);
-                    if !event.change.kept_names.contains(&display_name) {
-                        notes.push(kept_object_note(agent, &special, &display_name));
+                    if !change.kept_names.contains(&display_name) {
+                        notes.push(self.kept_object_note(&special, &display_name));
                         match directory.object_id(&name) {
-                            Ok(id) => event
-                                .change
+                            Ok(id) => change
                                 .kept_ids
                                 .extend(id.map(|id| (display_name.clone(), id))),
                             Err(error) => result = Err(error.into()),
                         }
-                        event.change.kept_names.push(display_name);
-                        if let Err(error) = self.archive_description(agent, &special, event) {
+                        change.kept_names.push(display_name);
+                        if let Err(error) = self.archive_description(&special, change) {
                             result = Err(error);
                         }
                     }
@@ -179,17 +192,16 @@ impl Run<'_> {
     /// it.
     fn archive_description(
         &self,
-        agent: &Agent,
         special: &SpecialFile,
-        event: &mut RunEvent,
+        change: &mut FileChange,
     ) -> Result<(), Error> {
-        if event.change.before != Some(FileState::Special(special.clone())) {
-            let now = self.runs.context.clock().now();
+        if change.before != Some(FileState::Special(special.clone())) {
+            let now = self.run.runs.context.clock().now();
             let draft = self
+                .run
                 .memory_capture()
-                .draft_description(agent, special, now)?;
-            event
-                .change
+                .draft_description(self.agent, special, now)?;
+            change
                 .late_entries
                 .push(draft.finish(EntryKind::Special, now)?);
         }
@@ -200,9 +212,7 @@ impl Run<'_> {
     /// names before the file is removed.
     fn settle_file(
         &self,
-        agent: &Agent,
-        directory: &dyn MemoryDirectory,
-        event: &mut RunEvent,
+        change: &mut FileChange,
         name: &str,
         displaced: &mut DisplacedFiles,
         notes: &mut Vec<String>,
@@ -210,17 +220,17 @@ impl Run<'_> {
         let mut late = displaced.late_writes.remove(name).unwrap_or_default();
         let mut inspections = 0;
         let mut deferred_stamp = None;
-        let settled = directory.settle(name, &mut |object| {
+        let settled = self.directory.settle(name, &mut |object| {
             let read = match object {
                 DisplacedObject::File(read) => read,
                 DisplacedObject::Special(special) => {
-                    return self.archive_description(agent, special, event);
+                    return self.archive_description(special, change);
                 }
             };
             inspections += 1;
             // The second call inspects a file that has no name any more.
             let bounded = inspections == 1;
-            match self.inspect_displaced(agent, event, displaced, &late, bounded, read)? {
+            match self.inspect_displaced(change, displaced, &late, bounded, read)? {
                 Inspection::Known => {}
                 Inspection::Archived(written, attributes) => {
                     let written = *written;
@@ -228,15 +238,14 @@ impl Run<'_> {
                     displaced.known_digests.push(written.whole_content().0);
                     let path = written.path.display();
                     notes.push(format!("a late write was archived as {path}"));
-                    event.change.late_entries.push(written.clone());
-                    event.change.attributes = Some(attributes.clone());
-                    displaced
-                        .journal
-                        .append_durably(&JournalRecord::LateEntry {
-                            name: name.to_string(),
-                            written,
-                            attributes,
-                        })?;
+                    change.late_entries.push(written.clone());
+                    change.attributes = Some(attributes.clone());
+                    self.journal.append_durably(&JournalRecord::LateEntry {
+                        file: displaced.file,
+                        name: name.to_string(),
+                        written,
+                        attributes,
+                    })?;
                 }
                 Inspection::Deferred(stamp) => {
                     deferred_stamp = Some(stamp);
@@ -250,10 +259,11 @@ impl Run<'_> {
         displaced.late_writes.insert(name.to_string(), late);
         match deferred_stamp {
             Some(stamp) => {
-                let name = name.to_string();
-                displaced
-                    .journal
-                    .append_durably(&JournalRecord::Deferred { name, stamp })?;
+                self.journal.append_durably(&JournalRecord::Deferred {
+                    file: displaced.file,
+                    name: name.to_string(),
+                    stamp,
+                })?;
                 Ok(SettleOutcome::StillOpen)
             }
             None => Ok(settled?),
@@ -264,8 +274,7 @@ impl Run<'_> {
     /// if it may have another entry.
     fn inspect_displaced(
         &self,
-        agent: &Agent,
-        event: &RunEvent,
+        change: &FileChange,
         displaced: &DisplacedFiles,
         late: &LateWrites,
         is_limited: bool,
@@ -287,18 +296,18 @@ impl Run<'_> {
         if is_limited && late.has_reached_limit(&metadata.stamp) {
             return Ok(Inspection::Deferred(metadata.stamp));
         }
-        let base = late.last_content.or(match event.change.before {
+        let base = late.last_content.or(match change.before {
             Some(FileState::File { sha256, size, .. }) => Some((sha256, size)),
             _ => None,
         });
         let base = base.filter(|(_, size)| *size > 0);
         if let Some(base) = base
-            && let Some(archived) = self.archive_appended(agent, base, read)?
+            && let Some(archived) = self.archive_appended(base, read)?
         {
             return Ok(archived);
         }
-        let now = self.runs.context.clock().now();
-        let mut draft = self.runs.scanner.start_entry(agent)?;
+        let now = self.run.runs.context.clock().now();
+        let mut draft = self.run.runs.scanner.start_entry(self.agent)?;
         let file = read(&mut |bytes| draft.write(bytes))?;
         let written = draft.finish(EntryKind::Late, now)?;
         Ok(Inspection::Archived(Box::new(written), file.attributes))
@@ -308,11 +317,10 @@ impl Run<'_> {
     /// that content.
     fn archive_appended(
         &self,
-        agent: &Agent,
         (sha256, size): (Digest, u64),
         read: FileReader<'_>,
     ) -> Result<Option<Inspection>, Error> {
-        let mut draft = self.runs.scanner.start_entry(agent)?;
+        let mut draft = self.run.runs.scanner.start_entry(self.agent)?;
         let (mut beginning, mut whole) = (Hasher::default(), Hasher::default());
         let mut left = size;
         let file = read(&mut |bytes| {
@@ -335,7 +343,7 @@ impl Run<'_> {
             size,
             whole_digest: whole.finish(),
         };
-        let now = self.runs.context.clock().now();
+        let now = self.run.runs.context.clock().now();
         let written = draft.finish(EntryKind::Appended, now)?.with_base(base);
         Ok(Some(Inspection::Archived(
             Box::new(written),
@@ -350,7 +358,7 @@ impl Run<'_> {
         parts: &ContentParts,
         read: FileReader<'_>,
     ) -> Result<bool, TransportError> {
-        let Ok(mut archived) = parts.open_reader(&self.runs.undo_sources) else {
+        let Ok(mut archived) = parts.open_reader(&self.run.runs.undo_sources) else {
             return Ok(false);
         };
         let mut same = true;
@@ -364,15 +372,16 @@ impl Run<'_> {
         })?;
         Ok(same && matches!(archived.read(&mut [0]), Ok(0)))
     }
-}
 
-/// Returns the note about a displaced object that no entry holds.
-fn kept_object_note(agent: &Agent, special: &SpecialFile, name: &str) -> String {
-    let path = agent.location.memory().with_file_name(name);
-    let host = agent.location.host().map(|host| format!("{}:", host.name));
-    format!(
-        "the memory was {special}, which no entry can hold; it is kept as {}{}",
-        host.unwrap_or_default(),
-        path.display()
-    )
+    /// Returns the note about a displaced object that no entry holds.
+    fn kept_object_note(&self, special: &SpecialFile, name: &str) -> String {
+        let path = self.path.with_file_name(name);
+        let host = self.agent.location.host();
+        let host = host.map(|host| format!("{}:", host.name));
+        format!(
+            "the memory was {special}, which no entry can hold; it is kept as {}{}",
+            host.unwrap_or_default(),
+            path.display()
+        )
+    }
 }

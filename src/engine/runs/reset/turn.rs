@@ -1,6 +1,6 @@
 //! The steps of one agent's turn. Each step returns its unsynced changes; the lane syncs them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,18 +13,18 @@ use crate::base::digest::Digest;
 use crate::base::durable;
 use crate::base::error::{Error, ErrorKind};
 use crate::config::Agent;
-use crate::engine::runs::plan::PlanStep;
+use crate::engine::runs::plan::{PlanStep, PlannedFile};
 use crate::engine::runs::undo::{ContentParts, Replacement};
 use crate::engine::shared_memories::sharing_error;
 use crate::engine::store::address::connection_target;
-use crate::engine::store::journal::{Journal, Transaction};
+use crate::engine::store::journal::{Journal, JournalRecord, Transaction, TransactionFile};
 use crate::engine::store::lock;
 use crate::engine::store::lock::AgentLock;
 use crate::engine::store::record::{FileState, RunEvent};
 use crate::engine::watch::degraded;
 use crate::transport::{
     Attributes, ByteSink, FailureCause, MemoryDirectory, NewMemory, StagedAttributes, SwapForecast,
-    SwapMethod, SwapOutcome, UnsyncedObject,
+    SwapMethod, SwapOutcome, TransportError, UnsyncedObject,
 };
 
 /// How long a run waits for the holder of a lease to release it. A file server that has the file
@@ -36,20 +36,74 @@ const LEASE_BREAK_TIMEOUT: Duration = Duration::from_secs(2);
 pub(super) struct Turn<'a> {
     pub(super) queued: QueuedTurn<'a>,
     pub(super) agent: &'a Agent,
-    pub(super) directory: Box<dyn MemoryDirectory>,
+    /// The files of the step, in the order of [`RunEvent::file_changes_mut`].
+    pub(super) files: Vec<TurnFile>,
     pub(super) event: RunEvent,
     pub(super) began_at: Instant,
 }
 
+/// A file that a turn replaces, creates or removes.
+pub(super) struct TurnFile {
+    pub(super) path: PathBuf,
+    /// None until the turn has created the directory.
+    directory: Option<Box<dyn MemoryDirectory>>,
+}
+
+impl TurnFile {
+    pub(super) fn new(path: &Path, directory: Option<Box<dyn MemoryDirectory>>) -> TurnFile {
+        TurnFile {
+            path: path.to_path_buf(),
+            directory,
+        }
+    }
+
+    /// Whether the turn has its directory open.
+    pub(super) fn has_directory(&self) -> bool {
+        self.directory.is_some()
+    }
+
+    /// The directory of the file.
+    ///
+    /// # Errors
+    /// It does not exist yet.
+    pub(super) fn directory(&self) -> Result<&dyn MemoryDirectory, Error> {
+        self.directory.as_deref().ok_or_else(|| {
+            let message = format!("the directory of {} was not created", self.path.display());
+            Error::new(ErrorKind::Internal, message)
+        })
+    }
+}
+
 impl Turn<'_> {
-    pub(super) fn add_note(&mut self, note: &str) {
-        self.event.add_note(note);
+    /// Returns what the turn changed in its directories and what may not be on the disk yet.
+    pub(super) fn take_unsynced(&self) -> Vec<UnsyncedObject> {
+        let files = self.files.iter();
+        files
+            .filter_map(|file| file.directory.as_ref())
+            .flat_map(|directory| directory.take_unsynced())
+            .collect()
+    }
+
+    /// Returns when settling the displaced files again can succeed; none for any time.
+    pub(super) fn next_settle_time(&self) -> Option<Instant> {
+        let files = self.files.iter();
+        files
+            .filter_map(|file| file.directory.as_ref()?.next_settle_time())
+            .max()
+    }
+
+    /// Adds a note that the event does not have yet.
+    fn add_note_once(&mut self, note: &str) {
+        let notes = self.event.note.as_deref().unwrap_or_default();
+        if !notes.contains(note) {
+            self.event.add_note(note);
+        }
     }
 }
 
 /// The outcome of steps 1 and 2.
 pub(super) enum CaptureOutcome<'a> {
-    Captured(Turn<'a>, Box<Captured>),
+    Captured(Turn<'a>, Vec<Captured>),
     Unchanged(Turn<'a>),
     EndedEarly(Turn<'a>, EarlyEnd),
     Refused(QueuedTurn<'a>, Error),
@@ -57,10 +111,26 @@ pub(super) enum CaptureOutcome<'a> {
 
 /// The data of a turn after step 3.
 pub(super) struct PreparedSwap {
+    pub(super) journal: Journal,
+    pub(super) files: Vec<PreparedFile>,
+}
+
+impl PreparedSwap {
+    /// Returns the journal, if its decision is to be synced.
+    pub(super) fn unsynced_decision(&self) -> Vec<UnsyncedObject> {
+        let is_decided = self.files.len() > 1;
+        is_decided
+            .then(|| self.journal.unsynced())
+            .into_iter()
+            .collect()
+    }
+}
+
+/// The data of one of its files.
+pub(super) struct PreparedFile {
     pub(super) entry: Option<WrittenEntry>,
     pub(super) captured: Captured,
     pub(super) staged_name: String,
-    pub(super) journal: Journal,
     pub(super) known_digests: Vec<Digest>,
     pub(super) archived_content: Option<ContentParts>,
 }
@@ -78,6 +148,8 @@ impl<'a> Run<'a> {
     pub(super) fn new_step_event(&self, step: &PlanStep) -> RunEvent {
         RunEvent {
             undone_run: step.undone_run.as_ref().map(|undo| undo.run.clone()),
+            files: step.files.iter().map(PlannedFile::to_change).collect(),
+            directories: step.new_directories.clone(),
             ..self.new_event(&step.agent)
         }
     }
@@ -117,7 +189,7 @@ impl<'a> Run<'a> {
     ) -> CaptureOutcome<'a> {
         queued.attempts += 1;
         let began = self.runs.context.clock().instant();
-        let directory = || -> Result<_, Error> {
+        let files = || -> Result<_, Error> {
             self.recoverer()
                 .recover_from_journals(agent, journals, queued.lock.as_ref())?;
             // An undo restores bytes of the same file, so sharing does not matter to it.
@@ -126,23 +198,17 @@ impl<'a> Run<'a> {
             {
                 return Err(sharing_error(&other));
             }
-            let directory = self
-                .runs
-                .context
-                .open_directory(agent)
-                .inspect_err(|error| self.note_unreachable(agent, error.cause, error))?;
-            hold_lock_guard(directory.as_ref(), queued.lock.as_ref());
-            Ok(directory)
+            self.open_files(agent, queued.step, queued.lock.as_ref())
         };
-        let directory = match directory() {
-            Ok(directory) => directory,
+        let files = match files() {
+            Ok(files) => files,
             Err(error) => return CaptureOutcome::Refused(queued, error),
         };
         let event = self.new_step_event(queued.step);
         let mut turn = Turn {
             queued,
             agent,
-            directory,
+            files,
             event,
             began_at: began,
         };
@@ -150,15 +216,8 @@ impl<'a> Run<'a> {
         self.report_stage(&step.agent, RunStage::Archive);
         let since = turn.queued.leased_since;
         let patient = since.is_none_or(|since| began.duration_since(since) < LEASE_BREAK_TIMEOUT);
-        let captured = self.memory_capture().capture_memory(
-            agent,
-            &turn.queued,
-            turn.directory.as_ref(),
-            &mut turn.event,
-            patient,
-        );
-        match captured {
-            Ok(Some(captured)) => CaptureOutcome::Captured(turn, Box::new(captured)),
+        match self.capture_files(&mut turn, patient) {
+            Ok(Some(captured)) => CaptureOutcome::Captured(turn, captured),
             Ok(None) => CaptureOutcome::Unchanged(turn),
             Err(early_end) => {
                 if let EarlyEnd::HostLost(error) = &early_end {
@@ -169,112 +228,288 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Takes step 3, before any change in the agent's directory: names the entry and writes the
+    /// Opens the directories of the files of a step.
+    fn open_files(
+        &self,
+        agent: &Agent,
+        step: &PlanStep,
+        lock: Option<&Arc<AgentLock>>,
+    ) -> Result<Vec<TurnFile>, Error> {
+        let paths: Vec<&Path> = if step.files.is_empty() {
+            vec![agent.location.memory()]
+        } else {
+            step.files.iter().map(|file| file.path.as_path()).collect()
+        };
+        let open = |path: &Path| {
+            let is_new = |error: &TransportError| {
+                let parent = path.parent();
+                let mut new = step.new_directories.iter();
+                error.cause == FailureCause::NoDirectory && new.any(|it| Some(&**it) == parent)
+            };
+            match self.runs.context.open_directory_at(agent, path) {
+                Ok(directory) => {
+                    hold_lock_guard(directory.as_ref(), lock);
+                    Ok(TurnFile::new(path, Some(directory)))
+                }
+                Err(error) if is_new(&error) => Ok(TurnFile::new(path, None)),
+                Err(error) => {
+                    self.note_unreachable(agent, error.cause, &error);
+                    Err(error.into())
+                }
+            }
+        };
+        paths.into_iter().map(open).collect()
+    }
+
+    /// Reads the files and writes their entries; none where the memory already has the content to
+    /// install.
+    fn capture_files(
+        &self,
+        turn: &mut Turn<'a>,
+        may_wait_for_lease: bool,
+    ) -> Result<Option<Vec<Captured>>, EarlyEnd> {
+        let Turn {
+            queued,
+            agent,
+            files,
+            event,
+            ..
+        } = turn;
+        let capture = self.memory_capture();
+        if queued.step.files.is_empty() {
+            let directory = files[0].directory()?;
+            let captured =
+                capture.capture_memory(agent, queued, directory, event, may_wait_for_lease)?;
+            return Ok(captured.map(|captured| vec![captured]));
+        }
+        if let Some(undone) = &queued.step.undone_run
+            && queued.step.lacks_undo_mode()
+        {
+            let message = format!("files have changed since run {}", undone.run);
+            let hint = "--overwrite archives what was written since, and restores the files";
+            let error = Error::new(ErrorKind::Conflict, message).with_hint(hint);
+            return Err(error.into());
+        }
+        let mut captured = Vec::new();
+        for (number, planned) in queued.step.files.iter().enumerate() {
+            let directory = files[number].directory.as_deref();
+            let change = &mut event.files[number];
+            let (file, note) =
+                capture.capture_planned(agent, planned, directory, change, may_wait_for_lease)?;
+            captured.push(file);
+            note.into_iter().for_each(|note| event.add_note(&note));
+        }
+        Ok(Some(captured))
+    }
+
+    /// Takes step 3, before any change in the agent's directories: names the entries and writes the
     /// journal. Returns the objects to sync.
     pub(super) fn prepare_swap(
         &self,
         turn: &mut Turn<'a>,
-        mut captured: Captured,
+        captured: Vec<Captured>,
     ) -> Result<(PreparedSwap, Vec<UnsyncedObject>), EarlyEnd> {
-        let properties = turn.directory.properties()?;
-        for note in degraded::accepted_degradations(turn.agent, &properties.missing_extensions)? {
-            turn.add_note(&note);
+        let mut unsynced = Vec::new();
+        let mut directory_ids = Vec::new();
+        for file in 0..turn.files.len() {
+            let is_open = turn.files[file].has_directory();
+            let id = is_open.then(|| self.check_replaceable(turn, file));
+            directory_ids.push(id.transpose()?.flatten());
         }
-        // A memory that cannot be replaced gets no entry.
-        degraded::in_place_degradation(turn.agent, &properties.swap_forecast)?;
-        if let SwapForecast::Refused(error) = &properties.swap_forecast
-            && turn.agent.location.host().is_some()
-        {
-            return Err(error.clone().into());
-        }
-        let mut changed =
-            self.memory_capture()
-                .name_entry(turn.agent, &mut captured, &mut turn.event)?;
-        let before = turn.event.change.before.iter();
-        let transaction = Transaction {
-            event: turn.event.clone(),
-            memory: turn.agent.location.memory().to_path_buf(),
-            connection_target: connection_target(turn.agent),
-            directory_id: properties.id,
-            staged_name: match &captured.source.replacement {
+        let mut files = Vec::new();
+        let mut journaled = Vec::new();
+        for (number, mut captured) in captured.into_iter().enumerate() {
+            let change = &mut turn.event.file_changes_mut()[number];
+            unsynced.extend(
+                self.memory_capture()
+                    .name_entry(turn.agent, &mut captured, change)?,
+            );
+            let known_digests: Vec<Digest> =
+                change.before.iter().filter_map(FileState::digest).collect();
+            let staged_name = match &captured.source.replacement {
                 Replacement::KeptObject { name, .. } => name.clone(),
                 _ => durable::new_random_name()?,
-            },
-            memory_inode: captured.inode,
-            known_digests: before.filter_map(FileState::digest).collect(),
+            };
+            journaled.push(TransactionFile {
+                path: turn.files[number].path.clone(),
+                directory_id: directory_ids[number],
+                staged_name: staged_name.clone(),
+                inode: captured.inode,
+                known_digests: known_digests.clone(),
+            });
+            files.push(PreparedFile {
+                archived_content: captured.take_archived_content(change.entry.as_ref()),
+                entry: change.entry.clone(),
+                captured,
+                staged_name,
+                known_digests,
+            });
+        }
+        let transaction = Transaction {
+            event: turn.event.clone(),
+            files: journaled,
+            connection_target: connection_target(turn.agent),
+            removed_directories: turn.queued.step.removed_directories.clone(),
             ledger_seq: self.runs.ledger.head()?.0,
         };
         let (journal, written) = self
             .runs
             .journals
             .create_journal(turn.agent, &transaction)?;
-        changed.extend(written);
-        let archived_content = captured.take_archived_content(turn.event.change.entry.as_ref());
-        let archived = PreparedSwap {
-            archived_content,
-            // The entry must not be recorded before its name is on the disk.
-            entry: turn.event.change.entry.take(),
-            captured,
-            journal,
-            staged_name: transaction.staged_name,
-            known_digests: transaction.known_digests,
-        };
-        Ok((archived, changed))
+        unsynced.extend(written);
+        // The entries must not be recorded before their names are on the disk.
+        turn.event
+            .file_changes_mut()
+            .iter_mut()
+            .for_each(|change| change.entry = None);
+        Ok((PreparedSwap { journal, files }, unsynced))
     }
 
-    /// Builds the new file, if the content to install is one.
-    pub(super) fn stage_content(
+    /// Checks that a file can be replaced in its directory: one that cannot gets no entry. Returns
+    /// the directory's id.
+    fn check_replaceable(&self, turn: &mut Turn<'a>, file: usize) -> Result<Option<u64>, EarlyEnd> {
+        let properties = turn.files[file].directory()?.properties()?;
+        for note in degraded::accepted_degradations(turn.agent, &properties.missing_extensions)? {
+            turn.add_note_once(&note);
+        }
+        degraded::in_place_degradation(turn.agent, &properties.swap_forecast)?;
+        if let SwapForecast::Refused(error) = &properties.swap_forecast
+            && turn.agent.location.host().is_some()
+        {
+            return Err(error.clone().into());
+        }
+        Ok(properties.id)
+    }
+
+    /// Creates the directories of the step, and opens them.
+    fn create_directories(&self, turn: &mut Turn<'a>) -> Result<(), EarlyEnd> {
+        let (agent, context) = (turn.agent, &self.runs.context);
+        let mut created = Vec::new();
+        for path in &turn.queued.step.new_directories {
+            let parent = context.open_directory_at(agent, path)?;
+            hold_lock_guard(parent.as_ref(), turn.queued.lock.as_ref());
+            if parent.create_directory()? {
+                created.push(path.clone());
+            }
+            durable::sync_all(parent.take_unsynced())?;
+        }
+        turn.event.directories = created;
+        for number in 0..turn.files.len() {
+            let file = &mut turn.files[number];
+            if !file.has_directory() {
+                let directory = context.open_directory_at(agent, &file.path)?;
+                hold_lock_guard(directory.as_ref(), turn.queued.lock.as_ref());
+                file.directory = Some(directory);
+                self.check_replaceable(turn, number)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Builds the new files, where the content to install is one. Those of several files get their
+    /// names, so that a recovery finds them.
+    pub(super) fn stage_contents(
         &self,
         turn: &mut Turn<'a>,
         mut prepared: PreparedSwap,
     ) -> Result<PreparedSwap, EarlyEnd> {
-        turn.event.change.entry = prepared.entry.take();
-        let captured = &prepared.captured;
-        let Replacement::File(parts) = &captured.source.replacement else {
-            return Ok(prepared);
-        };
-        let attributes = match attributes_to_apply(turn.queued.step, captured).cloned() {
-            Some(it) if has_displaced_owner(captured, &it) => StagedAttributes::Exact(it),
-            Some(it) => StagedAttributes::OfDirectoryOwner(it),
-            None => StagedAttributes::Inherited,
-        };
-        let mut write = |sink: ByteSink<'_>| parts.write_to(&self.runs.undo_sources, sink);
-        let missing = turn
-            .directory
-            .stage(&prepared.staged_name, &mut write, attributes)?;
-        for note in degraded::accepted_degradations(turn.agent, &missing)? {
-            let notes = turn.event.note.as_deref().unwrap_or_default();
-            if !notes.contains(&note) {
-                turn.add_note(&note);
+        let changes = turn.event.file_changes_mut();
+        for (change, prepared) in changes.iter_mut().zip(&mut prepared.files) {
+            change.entry = prepared.entry.take();
+        }
+        self.create_directories(turn)?;
+        for (number, prepared) in prepared.files.iter().enumerate() {
+            let captured = &prepared.captured;
+            let Replacement::File(parts) = &captured.source.replacement else {
+                continue;
+            };
+            let attributes = match attributes_to_apply(turn.queued.step, captured).cloned() {
+                Some(it) if has_displaced_owner(captured, &it) => StagedAttributes::Exact(it),
+                Some(it) => StagedAttributes::OfDirectoryOwner(it),
+                None => StagedAttributes::Inherited,
+            };
+            let mut write = |sink: ByteSink<'_>| parts.write_to(&self.runs.undo_sources, sink);
+            let directory = turn.files[number].directory()?;
+            let missing = directory.stage(&prepared.staged_name, &mut write, attributes)?;
+            for note in degraded::accepted_degradations(turn.agent, &missing)? {
+                turn.add_note_once(&note);
+            }
+        }
+        if prepared.files.len() > 1 {
+            for (file, prepared) in turn.files.iter().zip(&prepared.files) {
+                if let Replacement::File(_) = prepared.captured.source.replacement {
+                    file.directory()?.name_staged(&prepared.staged_name)?;
+                }
             }
         }
         Ok(prepared)
     }
 
-    /// Replaces the memory by the new file or by the kept object, or removes it.
-    pub(super) fn swap_memory(
+    /// Writes into the journal of a step of several files that it is to be finished: a crash between
+    /// two of its swaps must not leave half of it.
+    pub(super) fn decide_swap(
+        &self,
+        _turn: &mut Turn<'a>,
+        prepared: PreparedSwap,
+    ) -> Result<PreparedSwap, EarlyEnd> {
+        if prepared.files.len() > 1 {
+            prepared.journal.append(&JournalRecord::Decided)?;
+        }
+        Ok(prepared)
+    }
+
+    /// Removes directories that are empty, in this order; others stay.
+    pub(super) fn remove_directories(
+        &self,
+        agent: &Agent,
+        paths: &[PathBuf],
+        lock: Option<&Arc<AgentLock>>,
+    ) -> Result<(), Error> {
+        for path in paths {
+            let parent = match self.runs.context.open_directory_at(agent, path) {
+                Err(error) if error.cause == FailureCause::NoDirectory => continue,
+                parent => parent?,
+            };
+            hold_lock_guard(parent.as_ref(), lock);
+            if !parent.remove_directory()? {
+                self.log_line(&format!("{}: {} is not empty", agent.name, path.display()));
+            }
+            durable::sync_all(parent.take_unsynced())?;
+        }
+        Ok(())
+    }
+
+    /// Replaces each file by the new one or by the kept object, or removes it.
+    pub(super) fn swap_files(
         &self,
         turn: &mut Turn<'a>,
         prepared: PreparedSwap,
-    ) -> Result<(PreparedSwap, SwapOutcome), EarlyEnd> {
+    ) -> Result<(PreparedSwap, Vec<SwapOutcome>), EarlyEnd> {
         self.report_stage(&turn.agent.name, RunStage::Swap);
-        let new = match &prepared.captured.source.replacement {
-            Replacement::KeptObject { id, .. } => NewMemory::KeptObject(*id),
-            Replacement::Symlink(target) => NewMemory::Symlink(target.clone()),
-            Replacement::Absent => NewMemory::Nothing,
-            Replacement::File(_) => NewMemory::StagedFile {
-                accepts_in_place: turn.agent.location.accepts_in_place(),
-            },
-        };
-        let swapped = turn.directory.commit(&prepared.staged_name, new)?;
-        turn.event.change.method = Some(swapped.method);
-        if swapped.method == SwapMethod::InPlace {
-            turn.add_note("written in place: the memory is a mount point");
+        let mut outcomes = Vec::new();
+        for (number, prepared) in prepared.files.iter().enumerate() {
+            let new = match &prepared.captured.source.replacement {
+                Replacement::KeptObject { id, .. } => NewMemory::KeptObject(*id),
+                Replacement::Symlink(target) => NewMemory::Symlink(target.clone()),
+                Replacement::Absent => NewMemory::Nothing,
+                Replacement::File(_) => NewMemory::StagedFile {
+                    // Half of a step that is written in place would be torn by a crash.
+                    accepts_in_place: turn.event.files.is_empty()
+                        && turn.agent.location.accepts_in_place(),
+                },
+            };
+            let directory = turn.files[number].directory()?;
+            let swapped = directory.commit(&prepared.staged_name, new)?;
+            turn.event.file_changes_mut()[number].method = Some(swapped.method);
+            if swapped.method == SwapMethod::InPlace {
+                turn.add_note_once("written in place: the memory is a mount point");
+            }
+            if swapped.method == SwapMethod::Create {
+                turn.add_note_once("created; there was no file");
+            }
+            outcomes.push(swapped);
         }
-        if swapped.method == SwapMethod::Create {
-            turn.add_note("created; there was no file");
-        }
-        Ok((prepared, swapped))
+        Ok((prepared, outcomes))
     }
 }
 

@@ -220,7 +220,7 @@ impl<'q> LedgerPass<'q> {
                 agent,
                 made_at: known.map_or(record.time, |known| known.made_at),
                 recorded_at: at.time,
-                is_of_change: event.has_changed_memory()
+                is_of_change: event.has_changed_files()
                     || known.is_some_and(|known| known.is_of_change),
                 is_newest: false,
                 is_part_of_pinned: false,

@@ -129,7 +129,7 @@ impl UndoRecords {
             let Some(search) = searches.get_mut(record.event.agent.as_str()) else {
                 continue;
             };
-            if !search.is_finished && record.event.has_changed_memory() {
+            if !search.is_finished && record.event.has_changed_files() {
                 search.add_change(position, &record.event, is_redo);
                 open -= usize::from(search.is_finished);
             }
@@ -311,7 +311,7 @@ fn last_changes_of_runs(
         && let Some((position, record)) =
             reverse_scan.next_readable(&mut unread, |it| is_wanted(&it.run, &it.agent))?
     {
-        if record.event.has_changed_memory() && agents.insert(record.event.agent.clone()) {
+        if record.event.has_changed_files() && agents.insert(record.event.agent.clone()) {
             found.push((position, record, None));
         }
     }
@@ -349,6 +349,8 @@ impl AgentRecords {
         }
         if event.has_changed_memory() {
             self.track_change(event, undone_runs.contains(&event.run));
+        }
+        if event.has_changed_files() {
             self.last_change.clone_from(&event.run);
         }
         if event.late_writes().next().is_some()
@@ -418,7 +420,7 @@ impl AgentRecords {
     /// Returns the run that undid the run, unless that undo was undone in turn.
     pub fn undone_by(&self) -> Option<&str> {
         let newest_first = self.related.iter().rev().map(|record| &record.event);
-        let changes = newest_first.filter(|event| event.has_changed_memory());
+        let changes = newest_first.filter(|event| event.has_changed_files());
         let undone_by = undoing_runs(changes.map(|it| (it.run.as_str(), it.undone_run.as_deref())));
         undone_by.get(self.record.event.run.as_str()).copied()
     }
@@ -437,8 +439,7 @@ impl AgentRecords {
         let repairs = related.filter(|repair| {
             repair.operation == Operation::Repair
                 && repair.run == event.run
-                && (&repair.change.before, &repair.change.after)
-                    == (&event.change.before, &event.change.after)
+                && repair.has_same_states(event)
         });
         std::iter::once(event).chain(repairs)
     }

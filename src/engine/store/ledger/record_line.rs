@@ -61,24 +61,29 @@ pub(super) fn parse_record_header(line: &[u8]) -> serde_json::Result<RecordHeade
     serde_json::from_slice(line)
 }
 
-/// Parses a record. Each of its parts is parsed from the whole line, which is much faster than
-/// collecting the fields that another part leaves.
-pub(super) fn parse_record(line: &[u8]) -> serde_json::Result<LedgerRecord> {
-    let RecordHeader {
-        seq,
-        previous_digest,
-        time,
-        boot,
-    } = parse_record_header(line)?;
-    let event: RunEvent = serde_json::from_slice(line)?;
-    let change: FileChange = serde_json::from_slice(line)?;
-    Ok(LedgerRecord {
-        seq,
-        previous_digest,
-        time,
-        boot,
-        event: RunEvent { change, ..event },
-    })
+impl LedgerRecord {
+    /// Parses a line of the ledger. Each of its parts is parsed from the whole line, which is much
+    /// faster than collecting the fields that another part leaves.
+    ///
+    /// # Errors
+    /// The line is not a record of this version.
+    pub fn parse(line: &[u8]) -> serde_json::Result<LedgerRecord> {
+        let RecordHeader {
+            seq,
+            previous_digest,
+            time,
+            boot,
+        } = parse_record_header(line)?;
+        let event: RunEvent = serde_json::from_slice(line)?;
+        let change: FileChange = serde_json::from_slice(line)?;
+        Ok(LedgerRecord {
+            seq,
+            previous_digest,
+            time,
+            boot,
+            event: RunEvent { change, ..event },
+        })
+    }
 }
 
 /// Returns the error for a ledger whose chain is broken.
@@ -129,7 +134,7 @@ mod tests {
         };
         let line = serde_json::to_vec(&record).unwrap();
         assert_eq!(
-            parse_record(&line).unwrap(),
+            LedgerRecord::parse(&line).unwrap(),
             record,
             "RecordHeader lacks a field of LedgerRecord"
         );

@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 use serde::Deserialize;
 
 use super::files::{LedgerFiles, RecordPlace};
-use super::record_line::{MAX_RECORD_BYTES, describe_fault, deserialize_seq, parse_record};
+use super::record_line::{MAX_RECORD_BYTES, describe_fault, deserialize_seq};
 use super::segment::Segment;
 use crate::base::digest::Digest;
 use crate::base::error::{Error, PathContext, Result};
@@ -156,7 +156,7 @@ impl ReverseScan {
                 return Err(self.chain_error("it has the wrong number"));
             }
             let record = if is_wanted(&summary) {
-                let mut record = parse_record(line).map_err(no_record)?;
+                let mut record = LedgerRecord::parse(line).map_err(no_record)?;
                 record.time = self.zone.at(record.time);
                 Some(record)
             } else {

@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use super::files::{LedgerFiles, ReadAt, RecordPlace};
 use super::record_line::{
-    MAX_RECORD_BYTES, broken_chain_error, describe_fault, parse_record, parse_record_header,
+    MAX_RECORD_BYTES, broken_chain_error, describe_fault, parse_record_header,
 };
 use super::segment::{Segment, SegmentLines};
 use crate::base::digest::Digest;
@@ -197,7 +197,7 @@ impl LedgerScan {
                         let is_first = lines.line_number() == 1;
                         let next = lines.peek_line().filter(|_| is_first).map(<[u8]>::to_vec);
                         self.check_segment_end(next.as_deref())?;
-                        let parsed = parse_record(&self.line_bytes);
+                        let parsed = LedgerRecord::parse(&self.line_bytes);
                         let is_whole = parsed.is_ok() || self.line_continues_chain();
                         let mut line = self.take_line(0, parsed, is_whole);
                         if let (Some(_), LineSource::Segment(lines)) = (&line.problem, &self.source)
@@ -308,7 +308,7 @@ impl LedgerScan {
             let next = self.files.read_line_at(count)?;
             self.check_segment_end(next.as_deref())?;
         }
-        let parsed = parse_record(&self.line_bytes);
+        let parsed = LedgerRecord::parse(&self.line_bytes);
         let is_whole = parsed.is_ok() || self.line_continues_chain();
         if !is_whole && !self.is_previous_unknown && self.is_torn_append()? {
             self.is_finished = true;
@@ -491,7 +491,7 @@ impl LedgerScan {
             // Another process is truncating the ledger.
             return Ok(true);
         }
-        let records = tail.split(|byte| *byte == b'\n').map(parse_record);
+        let records = tail.split(|byte| *byte == b'\n').map(LedgerRecord::parse);
         let mut runs = records.flatten().map(|record| record.event.run);
         let first = runs.next();
         Ok(runs.all(|run| Some(run) == first))
@@ -542,5 +542,5 @@ pub fn read_undone_runs(path: &Path, at: LedgerPosition) -> Result<HashSet<Strin
 pub fn read_record_at(path: &Path, position: LedgerPosition) -> Result<LedgerRecord> {
     let files = LedgerFiles::open(path)?;
     let line = files.read_line(position)?;
-    parse_record(&line).map_err(|_| files.broken_error(position.seq, "it has been changed"))
+    LedgerRecord::parse(&line).map_err(|_| files.broken_error(position.seq, "it has been changed"))
 }

@@ -1,0 +1,332 @@
+//! Edits: steps of several files, their undo, and what a crash within them leaves.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+
+use memory_shepherd::base::error::ErrorKind;
+use memory_shepherd::engine::{
+    Engine, FileEdit, LedgerRecord, Operation, Outcome, Plan, StepAction, UndoMode, UndoTarget,
+};
+use memory_shepherd::transport::local::LocalTransport;
+
+use super::crashes::{crash_at_call, runs_to_end};
+use super::world::{InterposingTransport, RunOutput, TransportCall, World, apply_plan};
+
+/// The files and directories of an agent: a directory has no content.
+type Tree = BTreeMap<PathBuf, Option<Vec<u8>>>;
+
+fn read_tree(root: &Path) -> Tree {
+    let mut tree = Tree::new();
+    let mut open = vec![root.to_path_buf()];
+    while let Some(directory) = open.pop() {
+        for item in fs::read_dir(&directory).unwrap() {
+            let path = item.unwrap().path();
+            let name = path.strip_prefix(root).unwrap().to_path_buf();
+            if fs::symlink_metadata(&path).unwrap().is_dir() {
+                tree.insert(name, None);
+                open.push(path);
+            } else {
+                tree.insert(name, Some(fs::read(&path).unwrap()));
+            }
+        }
+    }
+    tree
+}
+
+/// A world whose agent has three files beside its memory.
+fn world_with_files() -> World {
+    let world = World::new(&["scout"]);
+    world.write_scratch("scout", "- note\n");
+    let notes = world.agent_directory("scout").join("notes");
+    fs::create_dir(&notes).unwrap();
+    for (name, text) in [("a.md", "alpha\n"), ("b.md", "beta\n"), ("empty.md", "")] {
+        fs::write(notes.join(name), text).unwrap();
+    }
+    world
+}
+
+fn edit(path: &str, before: Option<&str>, after: Option<&str>) -> FileEdit {
+    FileEdit {
+        path: path.into(),
+        before: before.map(|text| text.as_bytes().to_vec()),
+        after: after.map(|text| text.as_bytes().to_vec()),
+    }
+}
+
+/// The first edits of: a replacement, a new file in new directories, a removal, a replaced empty
+/// file, and one more new file.
+fn edits(count: usize) -> Vec<FileEdit> {
+    let mut all = vec![
+        edit("notes/a.md", Some("alpha\n"), Some("alpha, changed\n")),
+        edit("new/deep/c.md", None, Some("gamma\n")),
+        edit("notes/b.md", Some("beta\n"), None),
+        edit("notes/empty.md", Some(""), Some("delta\n")),
+        edit("new/e.md", None, Some("epsilon\n")),
+    ];
+    all.truncate(count);
+    all
+}
+
+fn plan_edits(world: &World, engine: &Engine, edits: &[FileEdit]) -> Plan {
+    let root = world.agent_directory("scout");
+    engine
+        .planner()
+        .plan_edit("scout", &root, edits, false)
+        .unwrap()
+}
+
+fn apply_edits(world: &World, engine: &Engine, edits: &[FileEdit]) -> RunOutput {
+    apply_plan(engine, &plan_edits(world, engine, edits))
+}
+
+/// Returns the tree after these edits.
+fn edited(mut tree: Tree, edits: &[FileEdit]) -> Tree {
+    for edit in edits {
+        match &edit.after {
+            Some(bytes) => {
+                let parents = edit.path.ancestors().skip(1);
+                for directory in parents.filter(|it| !it.as_os_str().is_empty()) {
+                    tree.insert(directory.to_path_buf(), None);
+                }
+                tree.insert(edit.path.clone(), Some(bytes.clone()));
+            }
+            None => drop(tree.remove(&edit.path)),
+        }
+    }
+    tree
+}
+
+fn edit_records(world: &World) -> Vec<LedgerRecord> {
+    let records = world.read_records().into_iter();
+    records
+        .filter(|record| record.event.operation == Operation::Edit)
+        .collect()
+}
+
+#[test]
+fn edit_and_its_undo_and_redo_are_exact() {
+    for count in [1, 2, 5] {
+        let world = world_with_files();
+        let root = world.agent_directory("scout");
+        let before = read_tree(&root);
+        let plan = plan_edits(&world, &world.engine(), &edits(count));
+        assert_eq!(plan.steps[0].action, StepAction::Edit);
+        assert_eq!(read_tree(&root), before, "a plan changes nothing");
+        apply_plan(&world.engine(), &plan).assert_ok();
+        let after = edited(before.clone(), &edits(count));
+        assert_eq!(read_tree(&root), after);
+        let [record] = edit_records(&world).try_into().unwrap();
+        assert_eq!(record.event.files.len(), count);
+        let line = serde_json::to_vec(&record).unwrap();
+        assert_eq!(LedgerRecord::parse(&line).unwrap(), record);
+        world.undo("scout", UndoMode::Refuse).assert_ok();
+        assert_eq!(read_tree(&root), before);
+        world.redo("scout").assert_ok();
+        assert_eq!(read_tree(&root), after);
+        world.undo("scout", UndoMode::Refuse).assert_ok();
+        assert_eq!(read_tree(&root), before);
+        assert!(world.pending_journals().is_empty());
+    }
+}
+
+#[test]
+fn edit_keeps_the_mode_of_each_file() {
+    use std::os::unix::fs::PermissionsExt;
+    let world = world_with_files();
+    let root = world.agent_directory("scout");
+    let mode_of = |path: &str| super::world::permission_bits(&root.join(path));
+    let modes = [("notes/a.md", 0o640), ("notes/b.md", 0o604)];
+    for (path, mode) in modes {
+        fs::set_permissions(root.join(path), fs::Permissions::from_mode(mode)).unwrap();
+    }
+    apply_edits(&world, &world.engine(), &edits(3)).assert_ok();
+    assert_eq!(mode_of("notes/a.md"), 0o640);
+    world.undo("scout", UndoMode::Refuse).assert_ok();
+    assert_eq!(modes.map(|(path, _)| mode_of(path)), [0o640, 0o604]);
+}
+
+#[test]
+fn reset_and_edit_are_undone_newest_first() {
+    let world = world_with_files();
+    let root = world.agent_directory("scout");
+    let before = read_tree(&root);
+    apply_edits(&world, &world.engine(), &edits(2)).assert_ok();
+    let between = read_tree(&root);
+    world.reset().assert_ok();
+    world.undo("scout", UndoMode::Refuse).assert_ok();
+    assert_eq!(read_tree(&root), between);
+    world.undo("scout", UndoMode::Refuse).assert_ok();
+    assert_eq!(read_tree(&root), before);
+    // Their undo is no change of the memory.
+    world.reset().assert_ok();
+}
+
+#[test]
+fn moved_file_refuses_the_whole_step() {
+    let world = world_with_files();
+    let root = world.agent_directory("scout");
+    let plan = plan_edits(&world, &world.engine(), &edits(5));
+    fs::write(root.join("notes/empty.md"), "the agent's\n").unwrap();
+    let before = read_tree(&root);
+    let ran = apply_plan(&world.engine(), &plan);
+    let refused = ran.assert_outcome(Outcome::Refused);
+    assert_eq!(refused.kind, Some(ErrorKind::Conflict));
+    assert!(ran.note().contains("notes/empty.md"), "{}", ran.note());
+    assert_eq!(read_tree(&root), before);
+    // A plan is not made from a content that is not there, either.
+    let plan = plan_edits(&world, &world.engine(), &edits(5));
+    assert_eq!(plan.skipped[0].kind, Some(ErrorKind::Conflict));
+}
+
+#[test]
+fn late_write_to_a_file_is_archived_and_named() {
+    let world = world_with_files();
+    let root = world.agent_directory("scout");
+    let file = root.join("notes/a.md");
+    let writes_late = move |call| {
+        if call == TransportCall::Before("swap") {
+            let mut file = fs::File::options().append(true).open(&file).unwrap();
+            file.write_all(b"- late\n").unwrap();
+        }
+        Ok(())
+    };
+    let transport = InterposingTransport::new(world.disk(), writes_late);
+    // The first swap displaces the file.
+    let engine = world.engine_with_transport(transport);
+    let ran = apply_edits(&world, &engine, &edits(1));
+    ran.assert_outcome(Outcome::Ok);
+    assert!(ran.note().contains("late write"), "{}", ran.note());
+    let [record] = edit_records(&world).try_into().unwrap();
+    let [late] = record.event.files[0].late_entries.as_slice() else {
+        panic!("{record:?}")
+    };
+    assert_eq!(world.read_entry(late), b"- late\n");
+    world.undo("scout", UndoMode::Refuse).assert_ok();
+    assert_eq!(
+        fs::read_to_string(root.join("notes/a.md")).unwrap(),
+        "alpha\n- late\n"
+    );
+}
+
+#[test]
+fn undo_of_files_that_changed_since_requires_a_choice() {
+    let world = world_with_files();
+    let root = world.agent_directory("scout");
+    let before = read_tree(&root);
+    apply_edits(&world, &world.engine(), &edits(3)).assert_ok();
+    fs::write(root.join("notes/a.md"), "written since\n").unwrap();
+    let target = UndoTarget::Agents(vec!["scout".to_string()]);
+    let plan = world
+        .engine()
+        .planner()
+        .plan_undo(&target, UndoMode::Refuse, false)
+        .unwrap();
+    assert!(plan.steps[0].lacks_undo_mode());
+    assert_eq!(plan.undo_choices(), [UndoMode::Overwrite]);
+    let now = read_tree(&root);
+    apply_plan(&world.engine(), &plan).assert_outcome(Outcome::Refused);
+    assert_eq!(read_tree(&root), now);
+    world.undo("scout", UndoMode::Overwrite).assert_ok();
+    assert_eq!(read_tree(&root), before);
+    assert!(world.preserves("scout", b"written since\n"));
+}
+
+#[test]
+fn directory_with_new_files_outlives_the_undo() {
+    let world = world_with_files();
+    let root = world.agent_directory("scout");
+    apply_edits(&world, &world.engine(), &edits(2)).assert_ok();
+    fs::write(root.join("new/own.md"), "the agent's\n").unwrap();
+    world.undo("scout", UndoMode::Refuse).assert_ok();
+    assert!(root.join("new/own.md").exists());
+    assert!(!root.join("new/deep").exists());
+}
+
+#[test]
+fn paths_out_of_the_root_and_other_objects_are_refused() {
+    let world = world_with_files();
+    let root = world.agent_directory("scout");
+    let engine = world.engine();
+    for path in ["../x.md", "/etc/x.md", "", "notes/../../x.md"] {
+        let edits = [edit(path, None, Some("x"))];
+        let refused = engine.planner().plan_edit("scout", &root, &edits, false);
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::User, "{path}");
+    }
+    symlink("a.md", root.join("notes/link.md")).unwrap();
+    symlink("notes", root.join("linked")).unwrap();
+    for path in ["notes/link.md", "linked/z.md", "notes"] {
+        let plan = plan_edits(&world, &engine, &[edit(path, None, Some("x"))]);
+        assert!(
+            plan.steps.is_empty() && plan.skipped[0].kind.is_some(),
+            "{path}"
+        );
+    }
+    let twice = [edit("z.md", None, Some("x")), edit("z.md", None, Some("y"))];
+    assert!(
+        engine
+            .planner()
+            .plan_edit("scout", &root, &twice, false)
+            .is_err()
+    );
+}
+
+/// Crashes an edit at each call in turn. The next run leaves all of it or nothing, and says which.
+/// Returns how often it was finished and how often given up.
+fn crash_edit_at_every_call(count: usize, exchanges: bool) -> [usize; 2] {
+    let transport = |world: &World| match exchanges {
+        true => LocalTransport::new(world.clock.clone()),
+        false => LocalTransport::without_kernel_features(world.clock.clone()),
+    };
+    let mut ends = [0, 0];
+    for point in 0.. {
+        let world = world_with_files();
+        let root = world.agent_directory("scout");
+        let before = read_tree(&root);
+        let after = edited(before.clone(), &edits(count));
+        let plan = plan_edits(&world, &world.engine(), &edits(count));
+        let engine = world.engine_with_transport(crash_at_call(transport(&world), point));
+        if runs_to_end(|| apply_plan(&engine, &plan)) {
+            assert_eq!(read_tree(&root), after);
+            break;
+        }
+        let names = ["scout".to_string()];
+        let (cancel, engine) = (AtomicBool::new(false), world.engine());
+        let mut lines = Vec::new();
+        let recovered = engine
+            .runs()
+            .recover_interrupted_turns(&names, &cancel, &mut |it| lines.push(format!("{it:?}")))
+            .unwrap();
+        let left = read_tree(&root);
+        let is_finished = left == after;
+        assert!(
+            is_finished || left == before,
+            "{count} files, point {point}: {left:#?}\n{lines:#?}"
+        );
+        assert!(world.pending_journals().is_empty(), "point {point}");
+        assert_eq!(recovered.len(), usize::from(is_finished), "point {point}");
+        ends[usize::from(!is_finished)] += 1;
+        let changes = edit_records(&world).into_iter();
+        let changes = changes.filter(|record| record.event.has_changed_files());
+        assert_eq!(changes.count(), usize::from(is_finished), "point {point}");
+        if is_finished {
+            world.undo("scout", UndoMode::Refuse).assert_ok();
+            assert_eq!(read_tree(&root), before, "point {point}");
+        }
+    }
+    ends
+}
+
+#[test]
+fn crash_at_any_call_of_an_edit_leaves_all_or_nothing() {
+    for exchanges in [true, false] {
+        for count in [1, 2, 5] {
+            let [finished, given_up] = crash_edit_at_every_call(count, exchanges);
+            println!("{count} files: finished at {finished} calls, given up at {given_up}");
+            assert!(finished > count && given_up > count);
+        }
+    }
+}
