@@ -23,6 +23,14 @@ use memory_shepherd::transport::{
 };
 use tempfile::TempDir;
 
+// The tests of hosts include this file at another path.
+#[path = "contract/several_files.rs"]
+mod several_files;
+
+use self::several_files::{
+    decided_swap_is_begun_by_a_recovery, directory_is_created_and_removed_while_empty,
+    named_staged_file_is_committed, swap_that_had_not_begun_is_given_up,
+};
 use super::world::{TestClock, sorted_names};
 use crate::skip::skip_unsupported;
 
@@ -376,6 +384,10 @@ on_every_transport! {
         recovery_finishes_an_interrupted_swap
         recovery_before_the_swap_keeps_the_memory
         recovery_ignores_names_of_others
+        named_staged_file_is_committed
+        decided_swap_is_begun_by_a_recovery
+        swap_that_had_not_begun_is_given_up
+        directory_is_created_and_removed_while_empty
     }
     here {
         settle_waits_for_writer_and_reads_late_bytes
