@@ -74,8 +74,11 @@ mod command_line;
 #[path = "../suite/contract.rs"]
 mod contract;
 mod doctor;
+#[path = "../support/edited_files.rs"]
+mod edited_files;
 #[path = "../support/fake_transport.rs"]
 mod fake_transport;
+mod file_edits;
 #[path = "../support/full_harness.rs"]
 mod full_harness;
 mod hostile;

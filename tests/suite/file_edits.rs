@@ -1,10 +1,8 @@
 //! Edits: steps of several files, their undo, and what a crash within them leaves.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
 use memory_shepherd::base::error::ErrorKind;
@@ -14,61 +12,15 @@ use memory_shepherd::engine::{
 use memory_shepherd::transport::local::LocalTransport;
 
 use super::crashes::{crash_at_call, runs_to_end};
+use super::edited_files::{edit, edited, edits, read_tree, write_notes};
 use super::world::{InterposingTransport, RunOutput, TransportCall, World, apply_plan};
-
-/// The files and directories of an agent: a directory has no content.
-type Tree = BTreeMap<PathBuf, Option<Vec<u8>>>;
-
-fn read_tree(root: &Path) -> Tree {
-    let mut tree = Tree::new();
-    let mut open = vec![root.to_path_buf()];
-    while let Some(directory) = open.pop() {
-        for item in fs::read_dir(&directory).unwrap() {
-            let path = item.unwrap().path();
-            let name = path.strip_prefix(root).unwrap().to_path_buf();
-            if fs::symlink_metadata(&path).unwrap().is_dir() {
-                tree.insert(name, None);
-                open.push(path);
-            } else {
-                tree.insert(name, Some(fs::read(&path).unwrap()));
-            }
-        }
-    }
-    tree
-}
 
 /// A world whose agent has three files beside its memory.
 fn world_with_files() -> World {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- note\n");
-    let notes = world.agent_directory("scout").join("notes");
-    fs::create_dir(&notes).unwrap();
-    for (name, text) in [("a.md", "alpha\n"), ("b.md", "beta\n"), ("empty.md", "")] {
-        fs::write(notes.join(name), text).unwrap();
-    }
+    write_notes(&world.agent_directory("scout"));
     world
-}
-
-fn edit(path: &str, before: Option<&str>, after: Option<&str>) -> FileEdit {
-    FileEdit {
-        path: path.into(),
-        before: before.map(|text| text.as_bytes().to_vec()),
-        after: after.map(|text| text.as_bytes().to_vec()),
-    }
-}
-
-/// The first edits of: a replacement, a new file in new directories, a removal, a replaced empty
-/// file, and one more new file.
-fn edits(count: usize) -> Vec<FileEdit> {
-    let mut all = vec![
-        edit("notes/a.md", Some("alpha\n"), Some("alpha, changed\n")),
-        edit("new/deep/c.md", None, Some("gamma\n")),
-        edit("notes/b.md", Some("beta\n"), None),
-        edit("notes/empty.md", Some(""), Some("delta\n")),
-        edit("new/e.md", None, Some("epsilon\n")),
-    ];
-    all.truncate(count);
-    all
 }
 
 fn plan_edits(world: &World, engine: &Engine, edits: &[FileEdit]) -> Plan {
@@ -81,23 +33,6 @@ fn plan_edits(world: &World, engine: &Engine, edits: &[FileEdit]) -> Plan {
 
 fn apply_edits(world: &World, engine: &Engine, edits: &[FileEdit]) -> RunOutput {
     apply_plan(engine, &plan_edits(world, engine, edits))
-}
-
-/// Returns the tree after these edits.
-fn edited(mut tree: Tree, edits: &[FileEdit]) -> Tree {
-    for edit in edits {
-        match &edit.after {
-            Some(bytes) => {
-                let parents = edit.path.ancestors().skip(1);
-                for directory in parents.filter(|it| !it.as_os_str().is_empty()) {
-                    tree.insert(directory.to_path_buf(), None);
-                }
-                tree.insert(edit.path.clone(), Some(bytes.clone()));
-            }
-            None => drop(tree.remove(&edit.path)),
-        }
-    }
-    tree
 }
 
 fn edit_records(world: &World) -> Vec<LedgerRecord> {

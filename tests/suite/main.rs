@@ -55,6 +55,8 @@ mod disk;
 mod documents;
 #[path = "../support/earlier.rs"]
 mod earlier;
+#[path = "../support/edited_files.rs"]
+mod edited_files;
 mod editing;
 mod engine;
 mod engine_samples;
