@@ -117,6 +117,7 @@ fn main() {
         user: "bench".to_string(),
         trigger: Trigger::Console,
         archive_group: None,
+        layouts: Default::default(),
     });
     let (sender, events) = bounded(64);
     let fleet = FleetWatcher::start(Arc::clone(engine.watch()), sender).expect("a thread");

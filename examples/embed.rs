@@ -41,6 +41,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         user: "embedder".to_string(),
         trigger: Trigger::Cli,
         archive_group: None,
+        layouts: Default::default(),
     });
 
     let agents = ["scout".to_string()];

@@ -18,6 +18,7 @@ mod init;
 mod keys;
 mod lint;
 mod log;
+mod memory;
 mod metrics_file;
 mod observation;
 pub mod output;
@@ -46,6 +47,7 @@ use crate::console::shell::terminal::TerminalFeatures;
 use crate::console::shell::view_state;
 use crate::console::{self, preferences};
 use crate::engine::{Engine, EngineSetup, Trigger};
+use crate::layouts::Layouts;
 use crate::transport::Transports;
 use crate::transport::local::LocalTransport;
 use crate::transport::sftp::PerHostTransports;
@@ -79,6 +81,8 @@ pub struct Environment {
     pub runtime_directory: Option<PathBuf>,
     /// Path of this program, which ssh starts as its askpass helper.
     pub program_path: PathBuf,
+    /// The layouts that agents can have.
+    pub layouts: Layouts,
     /// What alerts use of the environment.
     pub alerts: AlertEnvironment,
     /// NO_COLOR is set and not empty.
@@ -106,6 +110,42 @@ pub struct Environment {
 }
 
 impl Environment {
+    /// Creates the environment of a program in a directory that reads no variable and has no
+    /// terminal, for programs that add layouts of their own.
+    pub fn bare(directory: &Path, layouts: Layouts) -> Environment {
+        let env = ConfigEnvironment {
+            layout_names: layouts.names().collect(),
+            ..ConfigEnvironment::bare(directory)
+        };
+        Environment {
+            temporary_root: TemporaryRoot::new("TMPDIR", PathBuf::from("/tmp"), env.trusted_user()),
+            env,
+            user: "root".to_string(),
+            debug_log: None,
+            external_tools: console::shell::external_tools::ExternalTools::from_variables(|_| None),
+            runtime_directory: None,
+            program_path: PathBuf::from("memory-shepherd"),
+            layouts,
+            alerts: AlertEnvironment {
+                certificate_file: None,
+                search_path: Vec::new(),
+                home: None,
+                is_root: true,
+            },
+            is_no_color_set: false,
+            term: String::new(),
+            colorterm: String::new(),
+            locale: None,
+            is_over_ssh: false,
+            is_stdin_terminal: false,
+            is_stdout_terminal: false,
+            is_stderr_terminal: false,
+            terminal_columns: None,
+            find_group: |_| None,
+            find_account: |_| None,
+        }
+    }
+
     /// Whether TERM is empty or names a terminal without cursor positioning.
     fn has_dumb_terminal(&self) -> bool {
         self.term.is_empty() || self.term == "dumb"
@@ -295,6 +335,7 @@ impl CommandContext<'_> {
             Verb::Undo(args) => runs::run_undo(self, &args),
             Verb::Report { since } => report::run(self, since.as_deref()),
             Verb::Log(args) => log::run(self, &args),
+            Verb::Memory(args) => memory::run(self, &args),
             Verb::Archive { what } => archive::run(self, &what),
             Verb::Baseline { what } => baseline::run(self, &what),
             Verb::Seal(args) => seal::run(self, &args),
@@ -383,9 +424,10 @@ impl CommandContext<'_> {
         // that it still names.
         let transports = build_transports(connector);
         let user = environment.user.clone();
+        let layouts = environment.layouts;
         let make_engine = move |config: Config, group: Option<u32>| {
             let transports = Arc::clone(&transports);
-            new_engine(config, Trigger::Console, &user, group, transports)
+            new_engine(config, Trigger::Console, &user, group, transports, layouts)
         };
         let engine = make_engine(config, group);
         let rebuild = move |config: Config| {
@@ -468,6 +510,7 @@ impl CommandContext<'_> {
             &self.environment.user,
             archive_group,
             build_transports(Arc::clone(&self.connector)),
+            self.environment.layouts,
         )
     }
 }
@@ -505,6 +548,7 @@ fn new_engine(
     user: &str,
     archive_group: Option<u32>,
     transports: Arc<dyn Transports>,
+    layouts: Layouts,
 ) -> Engine {
     Engine::new(EngineSetup {
         config,
@@ -513,6 +557,7 @@ fn new_engine(
         user: user.to_string(),
         trigger,
         archive_group,
+        layouts,
     })
 }
 

@@ -78,6 +78,8 @@ pub struct ConfigEnvironment {
     pub uid: u32,
     /// The users and groups of the machine.
     pub user_database: UserDatabase,
+    /// The names of the layouts that an agent can have.
+    pub layout_names: Vec<&'static str>,
 }
 
 impl ConfigEnvironment {
@@ -92,6 +94,7 @@ impl ConfigEnvironment {
             program_directory: None,
             uid: 0,
             user_database: UserDatabase::EMPTY,
+            layout_names: Vec::new(),
         }
     }
 
@@ -629,10 +632,21 @@ pub struct Agent {
     pub separator: String,
     /// Whether the agent writes notes into the file; a file that it does not is overwritten whole.
     pub is_shared: bool,
+    /// The memory of several files that it has, too.
+    pub layout: Option<AgentLayout>,
     /// Interval of its scheduled resets, if its section sets one; else that of the fleet.
     pub own_interval: Option<ResetInterval>,
     /// The line of its section header.
     pub section_line: usize,
+}
+
+/// A memory of several files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentLayout {
+    /// The name of its layout.
+    pub name: String,
+    /// Its directory, on the agent's host.
+    pub directory: PathBuf,
 }
 
 /// Maximum size of a config in bytes: far above any real one, and small enough to read when the

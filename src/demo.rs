@@ -332,6 +332,7 @@ impl DemoBuilder {
             user: user.to_string(),
             trigger,
             archive_group: None,
+            layouts: Default::default(),
         });
         Ok((clock, engine))
     }

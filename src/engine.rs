@@ -8,6 +8,7 @@ mod baselines;
 mod context;
 mod file_owner;
 mod kept_scratch;
+mod layouts;
 mod plan_budget;
 mod probe;
 mod records;
@@ -51,6 +52,7 @@ pub use baselines::{BaselineCatalog, BaselineEdits, BaselineFiles, Baselines, Gu
 pub use context::{Context, EngineSetup, MAX_WINDOW_BYTES};
 pub use file_owner::FileOwner;
 pub use kept_scratch::{ChosenLines, KeptScratch, LineRange, ScratchRequest, ScratchSelection};
+pub use layouts::{LayoutMemories, LayoutMemory};
 pub use probe::{CAP_CHOWN, CAP_LEASE, has_capability};
 use records::RecordServices;
 pub use records::archive_growth::ArchiveGrowth;
@@ -73,7 +75,6 @@ pub use records::verify::{
 };
 pub use records::{ArchiveSearch, Reports, RunHistory, Timelines, Verifier};
 use runs::RunServices;
-pub use runs::edit::FileEdit;
 pub use runs::plan::{
     Plan, PlanBinding, PlanStep, PlannedFile, READ_ONLY_REASON, RetentionPlan, SkippedAgent,
     StepAction, UndoMode, UndoTarget, UndoneRun,
@@ -122,6 +123,7 @@ pub struct Engine {
     baselines: BaselineServices,
     watch: Arc<Watch>,
     runs: RunServices,
+    layouts: LayoutMemories,
     records: RecordServices,
 }
 
@@ -141,6 +143,7 @@ impl Engine {
         let baselines = BaselineServices::new(&context, &shared_memories, &store);
         let watch = Watch::new(&context, &shared_memories, &store, &baselines);
         let runs = RunServices::new(&context, &shared_memories, &store, &baselines, &watch);
+        let layouts = LayoutMemories::new(&context, &runs.planner);
         let records = RecordServices::new(&context, &store, &baselines, &watch);
         Engine {
             context,
@@ -149,6 +152,7 @@ impl Engine {
             baselines,
             watch: Arc::new(watch),
             runs,
+            layouts,
             records,
         }
     }
@@ -295,6 +299,11 @@ impl Engine {
     /// Makes plans.
     pub fn planner(&self) -> &Planner {
         &self.runs.planner
+    }
+
+    /// The memories of several files.
+    pub fn layouts(&self) -> &LayoutMemories {
+        &self.layouts
     }
 
     /// Applies plans.

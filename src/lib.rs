@@ -9,6 +9,7 @@
 //! | [`engine`] | observes agents, plans and applies resets and undos, keeps the ledger |
 //! | [`baseline`] | baselines: loading and checking, versions, the seal |
 //! | [`transport`] | access to memory files: the contract, the local disk, other hosts over SFTP |
+//! | [`layouts`] | memories of several files: what is in them, their health, operations on them |
 //! | [`config`] | reads `memory-shepherd.conf` and reports every mistake at once |
 //! | [`archive`] | archive entries: what resets took out of memories |
 //! | [`lint`] | rules about baselines and memories, pure |
@@ -32,6 +33,7 @@ pub mod console;
 #[cfg(feature = "demo")]
 pub mod demo;
 pub mod engine;
+pub mod layouts;
 pub mod lint;
 pub mod transport;
 pub mod unattended;

@@ -13,6 +13,7 @@ use memory_shepherd::base::trust::{TrustedUser, UserDatabase};
 use memory_shepherd::cli::{self, Environment, UserAccount};
 use memory_shepherd::config::ConfigEnvironment;
 use memory_shepherd::console::shell::external_tools::ExternalTools;
+use memory_shepherd::layouts::Layouts;
 use memory_shepherd::transport::sftp::askpass;
 use memory_shepherd::unattended::alerts::AlertEnvironment;
 use rustix::fs::Mode;
@@ -69,6 +70,7 @@ fn read_environment() -> Environment {
         uid,
         database: user_database,
     };
+    let layouts = Layouts::default();
     Environment {
         temporary_root: TemporaryRoot::new("TMPDIR", cwd.join(env::temp_dir()), trusted_user),
         env: ConfigEnvironment {
@@ -82,7 +84,9 @@ fn read_environment() -> Environment {
                 .and_then(|program| program.parent().map(PathBuf::from)),
             uid,
             user_database,
+            layout_names: layouts.names().collect(),
         },
+        layouts,
         user: user.unwrap_or_else(|| uid.to_string()),
         debug_log: path_variable("MEMORY_SHEPHERD_DEBUG_LOG")
             .filter(|path| !path.as_os_str().is_empty()),

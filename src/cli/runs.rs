@@ -194,6 +194,7 @@ fn count_dry_run(plan: &Plan) -> String {
     let (nothing, verb) = match plan.operation {
         Operation::Undo => ("nothing to restore", "restored"),
         Operation::Push => ("nothing to push", "get the baseline"),
+        Operation::Edit => ("nothing to change", "changed"),
         _ => ("nothing to reset", "reset"),
     };
     let mut text = match plan.steps.len() - undo_refusals {
@@ -404,6 +405,20 @@ fn run_plan(
     }
     let is_bound = is_bound || flags.plan.is_some();
     apply_plan(context, engine, &plan, queue, signals, is_bound)
+}
+
+/// Makes a plan of one agent and runs it, bound to what it has observed, or prints it with
+/// `--dry-run`.
+pub(in crate::cli) fn run_plan_of(
+    context: &mut CommandContext<'_>,
+    flags: &RunFlags,
+    make_plan: impl Fn(&Engine) -> Result<Plan>,
+) -> CommandResult {
+    let engine = open_run_engine(context, Trigger::Cli, flags)?;
+    let signals = RunSignals::register()?;
+    run_plan(context, &engine, flags, &signals, true, || {
+        make_plan(&engine)
+    })
 }
 
 pub(in crate::cli) fn run_push(context: &mut CommandContext<'_>, args: &PushArgs) -> CommandResult {

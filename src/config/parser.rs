@@ -91,6 +91,7 @@ pub(super) fn parse_partial(text: &[u8], path: &Path, env: &ConfigEnvironment) -
     let is_invalid = |key| matches!(general_slots.get(key), Some(KeySlot::Invalid));
     let has_directories = !["archive_dir", "baseline_dir"].into_iter().any(is_invalid);
     reader.check_seal_signers(&general_slots);
+    reader.check_layouts(&agent_sections, &env.layout_names);
     let fleet = reader.resolve_general(&path, general_slots);
     let inherit = |kind, fleet| InheritedValues::new(&reader.path_bases, kind, fleet);
     let lint = ResolvedSection::new(lint_slots, &[], &inherit(SectionKind::Lint, None));
@@ -296,8 +297,9 @@ impl ConfigReader<'_> {
                     diagnostics: Diagnostics::new(file),
                 };
                 let read = |section: &&'s ConfigSection<'s>| {
-                    let slots = reader.read_slots(section, SectionKind::AnyAgent);
+                    let mut slots = reader.read_slots(section, SectionKind::AnyAgent);
                     let kind = reader.agent_kind(&slots);
+                    reader.resolve_memory_dir(&mut slots, kind);
                     reader.check_required_keys(section, &slots, kind);
                     (*section, kind, slots)
                 };
@@ -422,6 +424,55 @@ impl ConfigReader<'_> {
                         agents cannot write";
             self.diagnostics
                 .add_error(source, message, Some(hint.to_string()));
+        }
+    }
+
+    /// Parses `memory_dir` as a path of this machine or of a host.
+    fn resolve_memory_dir(&mut self, slots: &mut KeySlots<'_>, kind: SectionKind) {
+        let Some(KeySlot::Set(text, source)) = slots.get("memory_dir") else {
+            return;
+        };
+        let shape = match kind {
+            SectionKind::RemoteAgent => ValueShape::RemoteFile,
+            _ => ValueShape::Directory,
+        };
+        let slot = match self.path_bases.parse_value(shape, &text.to_string()) {
+            Ok(value) => KeySlot::Set(value, source.clone()),
+            Err((fault, hint)) => {
+                self.diagnostics
+                    .add_error(source, format!("`memory_dir` {fault}"), hint);
+                KeySlot::Invalid
+            }
+        };
+        slots.insert("memory_dir", slot);
+    }
+
+    /// Checks that layouts are known and have a directory, and directories a layout.
+    fn check_layouts(&mut self, agents: &[AgentSection<'_>], known: &[&str]) {
+        for (_, _, slots) in agents {
+            let (source, message, hint) = match (slots.get("layout"), slots.get("memory_dir")) {
+                (Some(KeySlot::Set(name, source)), _)
+                    if !known.contains(&name.to_string().as_str()) =>
+                {
+                    let name = name.to_string();
+                    let hint = match closest_match(&name, known.iter().copied()) {
+                        Some(meant) => format!("did you mean `{meant}`?"),
+                        None if known.is_empty() => "this program has no layouts".to_string(),
+                        None => format!("the layouts are {}", known.join(", ")),
+                    };
+                    (source, format!("no layout is named `{name}`"), hint)
+                }
+                (Some(KeySlot::Set(_, source)), None) => {
+                    let message = "`layout` needs `memory_dir`".to_string();
+                    (source, message, "add `memory_dir = DIRECTORY`".to_string())
+                }
+                (None, Some(KeySlot::Set(_, source))) => {
+                    let message = "`memory_dir` needs `layout`".to_string();
+                    (source, message, "add `layout = NAME`".to_string())
+                }
+                _ => continue,
+            };
+            self.diagnostics.add_error(source, message, Some(hint));
         }
     }
 

@@ -49,6 +49,7 @@ impl Agent {
             max_memory_size: general.max_memory_size,
             separator: general.separator.clone(),
             is_shared: true,
+            layout: None,
             own_interval: None,
             section_line: 0,
         }
@@ -65,6 +66,13 @@ impl Agent {
             "its name is too long"
         } else if !self.location.memory().is_absolute() {
             "the path of its memory is not absolute"
+        } else if self.location.host().is_none()
+            && self
+                .layout
+                .as_ref()
+                .is_some_and(|it| !it.directory.is_absolute())
+        {
+            "the path of its memory_dir is not absolute"
         } else if !is_baseline_name(&self.baseline) {
             "its baseline is not a file name in baseline_dir"
         } else if self.archive_subdir.is_empty() || !is_below {

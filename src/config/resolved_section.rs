@@ -12,8 +12,8 @@ use super::alert_settings::{
 use super::ini::SourceLine;
 use super::keys::{CONFIG_KEYS, KEYS_NOT_INHERITED, KeySpec, KeyValue, PathBases, SectionKind};
 use super::{
-    ACCEPT_IN_PLACE, Agent, FindingsPolicy, GeneralSettings, LintConfig, MemoryLocation,
-    ProtectLevel, SealRequirement, SftpExtension, SshHost,
+    ACCEPT_IN_PLACE, Agent, AgentLayout, FindingsPolicy, GeneralSettings, LintConfig,
+    MemoryLocation, ProtectLevel, SealRequirement, SftpExtension, SshHost,
 };
 use crate::base::reset_interval::ResetInterval;
 use crate::lint::{RuleId, Severity};
@@ -330,9 +330,11 @@ impl ResolvedSection {
                 accept_in_place: self.has_word("accept_degraded", ACCEPT_IN_PLACE),
             },
         };
+        let layout = self.text("layout").zip(self.path("memory_dir"));
         Agent {
             name: name.to_string(),
             location,
+            layout: layout.map(|(name, directory)| AgentLayout { name, directory }),
             baseline: self.text("baseline").unwrap_or_default(),
             archive_subdir: self.text("archive_subdir").unwrap_or_default(),
             archive_findings: self.findings_policy(),

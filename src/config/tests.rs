@@ -172,6 +172,7 @@ fn local_agent_overrides_fleet_values() {
     let config = valid_config(text);
     let a = Agent {
         name: "a".into(),
+        layout: None,
         location: MemoryLocation::Local {
             memory: "/srv/fleet/m.md".into(),
             accept_in_place: false,
@@ -188,6 +189,7 @@ fn local_agent_overrides_fleet_values() {
     };
     let b = Agent {
         name: "b".into(),
+        layout: None,
         location: MemoryLocation::Local {
             memory: "/home/op/b.md".into(),
             accept_in_place: false,

@@ -16,6 +16,7 @@ use crate::baseline::BaselineVersions;
 use crate::config::{Agent, Config, MemoryLocation};
 use crate::engine::file_owner::FileOwner;
 use crate::engine::trigger::Trigger;
+use crate::layouts::Layouts;
 use crate::transport::bounded::BoundedTransport;
 use crate::transport::{MemoryDirectory, MemoryObject, Transport, TransportError, Transports};
 
@@ -36,6 +37,8 @@ pub struct EngineSetup {
     pub clock: Arc<dyn Clock>,
     /// Access to memories, on this machine and on hosts.
     pub transports: Arc<dyn Transports>,
+    /// The layouts that agents can have.
+    pub layouts: Layouts,
     /// The operator's user name, for the ledger.
     pub user: String,
     /// What starts the runs of this engine.
@@ -99,6 +102,11 @@ impl Context {
     /// The stored versions of baselines.
     pub(super) fn baseline_versions(&self) -> &BaselineVersions {
         &self.baseline_versions
+    }
+
+    /// The layouts that agents can have.
+    pub(super) fn layouts(&self) -> Layouts {
+        self.setup.layouts
     }
 
     /// The archive.
@@ -300,6 +308,7 @@ mod tests {
             user: "tester".to_string(),
             trigger: Trigger::Cli,
             archive_group: None,
+            layouts: Default::default(),
         });
         let context = engine.context();
         let agent = engine.agent("scout").unwrap();

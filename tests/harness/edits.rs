@@ -77,6 +77,7 @@ fn engine_at(config: &Path) -> Engine {
         user: "tester".to_string(),
         trigger: Trigger::Console,
         archive_group: None,
+        layouts: Default::default(),
     })
 }
 

@@ -84,6 +84,9 @@ mod full_harness;
 mod hostile;
 mod in_process;
 mod interop;
+mod layouts;
+#[path = "../support/notes_layout.rs"]
+mod notes_layout;
 mod over_ssh;
 mod remote;
 mod remote_site;

@@ -739,6 +739,7 @@ fn changed_config_keeps_connections_to_kept_hosts() {
             user: "tester".to_string(),
             trigger: Trigger::Console,
             archive_group: None,
+            layouts: Default::default(),
         })
     };
     let first = engine(&both);

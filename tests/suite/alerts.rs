@@ -282,6 +282,7 @@ fn console_engine(world: &World) -> Engine {
         user: "tester".to_string(),
         trigger: Trigger::Console,
         archive_group: None,
+        layouts: Default::default(),
     })
 }
 

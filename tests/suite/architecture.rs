@@ -12,6 +12,7 @@ const MODULES: &[&str] = &[
     "archive",
     "config",
     "transport",
+    "layouts",
     "baseline",
     "engine",
     "unattended",
@@ -21,7 +22,7 @@ const MODULES: &[&str] = &[
 ];
 
 /// The services of the engine: each uses those before it.
-const ENGINE_SERVICES: &[&str] = &["store", "baselines", "watch", "runs", "records"];
+const ENGINE_SERVICES: &[&str] = &["store", "baselines", "watch", "runs", "layouts", "records"];
 
 /// The parts of the console that use files, threads, processes or the clock; all others only compute.
 const IMPURE_CONSOLE_MODULES: &[&str] = &["shell", "preferences", "theme"];

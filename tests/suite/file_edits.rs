@@ -7,8 +7,9 @@ use std::sync::atomic::AtomicBool;
 
 use memory_shepherd::base::error::ErrorKind;
 use memory_shepherd::engine::{
-    Engine, FileEdit, LedgerRecord, Operation, Outcome, Plan, StepAction, UndoMode, UndoTarget,
+    Engine, LedgerRecord, Operation, Outcome, Plan, StepAction, UndoMode, UndoTarget,
 };
+use memory_shepherd::layouts::FileEdit;
 use memory_shepherd::transport::local::LocalTransport;
 
 use super::crashes::{crash_at_call, runs_to_end};

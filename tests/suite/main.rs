@@ -73,12 +73,15 @@ mod fuzz;
 mod guard;
 mod hostile;
 mod kept_objects;
+mod layouts;
 mod ledger;
 mod lint;
 mod local_times;
 mod manifest;
 mod migration;
 mod moved_archives;
+#[path = "../support/notes_layout.rs"]
+mod notes_layout;
 mod odd_baselines;
 mod original;
 mod output_checker;

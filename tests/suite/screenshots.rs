@@ -83,6 +83,7 @@ fn demo_engine(demo: &demo::Demo) -> Engine {
         user: "ops".to_string(),
         trigger: Trigger::Console,
         archive_group: None,
+        layouts: Default::default(),
     })
 }
 

@@ -28,6 +28,8 @@ use memory_shepherd::transport::{
     SingleTransport, StagedAttributes, SwapOutcome, Transport, TransportError, Transports,
     UnsyncedObject,
 };
+
+use crate::notes_layout::LAYOUTS;
 use tempfile::TempDir;
 
 /// The default baseline of an agent.
@@ -328,6 +330,7 @@ impl World {
         let env = ConfigEnvironment {
             home: Some(self.root.clone()),
             uid: 1000,
+            layout_names: LAYOUTS.names().collect(),
             ..bare_environment(&self.root)
         };
         (path, env)
@@ -492,6 +495,7 @@ pub fn engine_with(
         user: "tester".to_string(),
         trigger: Trigger::Cli,
         archive_group,
+        layouts: LAYOUTS,
     })
 }
 

@@ -25,5 +25,6 @@ pub fn engine_of(fleet: &Fleet, clock: Arc<dyn Clock>) -> Engine {
         user: "root".to_string(),
         trigger: Trigger::Timer,
         archive_group: None,
+        layouts: Default::default(),
     })
 }

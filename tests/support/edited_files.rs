@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use memory_shepherd::engine::FileEdit;
+use memory_shepherd::layouts::FileEdit;
 
 /// The files and directories of an agent: a directory has no content.
 pub type Tree = BTreeMap<PathBuf, Option<Vec<u8>>>;

@@ -21,37 +21,8 @@ use crate::engine::store::record::{FileState, Operation};
 use crate::engine::watch::classify::MemoryAccumulator;
 use crate::engine::watch::degraded;
 use crate::engine::watch::observe::ObservedAgent;
+use crate::layouts::FileEdit;
 use crate::transport::{FailureCause, MemoryObject, SwapForecast};
-
-/// The change of one file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FileEdit {
-    /// Its path below the root of the edit.
-    pub path: PathBuf,
-    /// The content that the change is based on; none where there is no file.
-    pub before: Option<Vec<u8>>,
-    /// The new content; none to remove the file.
-    pub after: Option<Vec<u8>>,
-}
-
-impl FileEdit {
-    /// Returns the path below `root`.
-    ///
-    /// # Errors
-    /// It leads out of it.
-    fn path_below(&self, root: &Path) -> Result<PathBuf> {
-        let mut parts = self.path.components();
-        if self.path.as_os_str().is_empty() || !parts.all(|it| matches!(it, Component::Normal(_))) {
-            let message = format!(
-                "{} is no path of a file below {}",
-                self.path.display(),
-                root.display()
-            );
-            return Err(Error::new(ErrorKind::User, message));
-        }
-        Ok(root.join(&self.path))
-    }
-}
 
 /// A file as it is when a step is planned.
 struct PresentFile {
@@ -80,7 +51,7 @@ impl Planner {
         let mut files = Vec::new();
         let mut paths = BTreeSet::new();
         for edit in edits.iter().filter(|edit| edit.before != edit.after) {
-            let path = edit.path_below(root)?;
+            let path = path_below(root, &edit.path)?;
             if !paths.insert(path.clone()) {
                 let message = format!("{} is changed twice", path.display());
                 return Err(Error::new(ErrorKind::User, message));
@@ -284,6 +255,23 @@ impl Planner {
             degradations,
         })
     }
+}
+
+/// Returns a path below `root`.
+///
+/// # Errors
+/// It leads out of it.
+fn path_below(root: &Path, path: &Path) -> Result<PathBuf> {
+    let mut parts = path.components();
+    if path.as_os_str().is_empty() || !parts.all(|it| matches!(it, Component::Normal(_))) {
+        let message = format!(
+            "{} is no path of a file below {}",
+            path.display(),
+            root.display()
+        );
+        return Err(Error::new(ErrorKind::User, message));
+    }
+    Ok(root.join(path))
 }
 
 /// Returns the state of a file with this content.

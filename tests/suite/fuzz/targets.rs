@@ -96,5 +96,6 @@ fn engine_with_config(config: &str, transport: FakeTransport) -> Engine {
         user: "operator".to_string(),
         trigger: Trigger::Cli,
         archive_group: None,
+        layouts: Default::default(),
     })
 }

@@ -93,6 +93,7 @@ fn engine_of(config: Config, local: FakeTransport, released: Receiver<()>) -> En
         user: "tester".to_string(),
         trigger: Trigger::Console,
         archive_group: None,
+        layouts: Default::default(),
     })
 }
 

@@ -35,6 +35,7 @@ fn lost_changes_report_more_than_agents() {
         user: "tester".to_string(),
         trigger: Trigger::Cli,
         archive_group: None,
+        layouts: Default::default(),
     });
     let (events, reported) = unbounded();
     let fleet = FleetWatcher::start(Arc::clone(engine.watch()), events).unwrap();

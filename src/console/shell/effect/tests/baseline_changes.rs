@@ -74,6 +74,7 @@ fn sealed_save_and_restore_are_one_change() {
         user: "tester".to_string(),
         trigger: Trigger::Console,
         archive_group: None,
+        layouts: Default::default(),
     });
     let mut plan = engine.seals().plan_seal(&SealScope::All, false).unwrap();
     plan.accept_lint_errors();

@@ -317,6 +317,7 @@ mod tests {
             user: "tester".to_string(),
             trigger: Trigger::Console,
             archive_group: None,
+            layouts: Default::default(),
         });
         let hosts = engine.hosts().host_statuses();
         assert_eq!(hosts.len(), 1, "they share a session");

@@ -1,0 +1,264 @@
+//! Layouts: the shapes of memories that are more than one file. A layout says what is in a directory
+//! (collections of items), what is wrong with it (health), and which edits an operation consists of.
+//!
+//! A layout only reads, through [`MemoryFiles`], and looking changes nothing. Reading is tolerant:
+//! what is malformed is shown or reported, not left out. A plan of the engine applies its edits:
+//! archived, recorded, and undone as a reset is.
+
+mod files;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+
+use chrono::{DateTime, FixedOffset};
+use serde::Serialize;
+
+use crate::base::error::{Error, ErrorKind, Result};
+pub use files::{FileReadFault, MemoryFiles};
+
+/// The shape of a memory.
+pub trait Layout: Send + Sync {
+    /// Its name in the config and in documents.
+    fn name(&self) -> &'static str;
+
+    /// Returns what shows that the directory has this layout, as a phrase; none if nothing does.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    fn detect(&self, files: &MemoryFiles) -> Result<Option<String>>;
+
+    /// Returns the collections, in the order in which they are shown.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    fn collections(&self, files: &MemoryFiles) -> Result<Vec<Collection>>;
+
+    /// Opens a collection. Its items come in pages, so that a large one opens as fast as a small one.
+    ///
+    /// # Errors
+    /// There is no such collection, or it cannot be read.
+    fn items<'f>(&self, files: &'f MemoryFiles, collection: &str) -> Result<ItemPages<'f>>;
+
+    /// Returns the content of an item.
+    ///
+    /// # Errors
+    /// There is no such item, or it cannot be read.
+    fn read(&self, files: &MemoryFiles, item: &str) -> Result<ItemContent>;
+
+    /// Checks the memory; the worst finding need not come first.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    fn health(&self, files: &MemoryFiles, now: DateTime<FixedOffset>)
+    -> Result<Vec<HealthFinding>>;
+
+    /// The operations that can be planned.
+    fn operations(&self) -> &'static [OperationSpec];
+
+    /// Returns the edits that an operation consists of, based on what the files hold now.
+    ///
+    /// # Errors
+    /// The operation is not possible, or its arguments are wrong: [`ErrorKind::User`] or
+    /// [`ErrorKind::Conflict`].
+    fn plan(&self, files: &MemoryFiles, request: &OperationRequest) -> Result<Vec<FileEdit>>;
+}
+
+/// The items of a collection, a page at a time; a page may be empty.
+pub type ItemPages<'f> = Box<dyn Iterator<Item = Result<Vec<MemoryItem>>> + 'f>;
+
+/// A group of items.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Collection {
+    /// Its id, which is stable.
+    pub id: String,
+    /// What it holds, in a few words.
+    pub title: String,
+}
+
+/// A document of a memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct MemoryItem {
+    /// Its id, which is stable while the document exists.
+    pub id: String,
+    /// Its title, which agents write.
+    pub title: String,
+    /// The file that holds it, below the directory of the memory.
+    pub path: PathBuf,
+    /// Its size in bytes.
+    pub size: u64,
+    /// When it was changed last; none where that is unknown.
+    pub modified: Option<DateTime<FixedOffset>>,
+    /// Who may see it, where not everyone may.
+    pub visible_to: Option<String>,
+}
+
+/// The content of an item.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ItemContent {
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// What the agent is given of it, where that differs.
+    pub given: Option<Vec<u8>>,
+}
+
+/// How bad a finding of a check is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HealthSeverity {
+    /// Worth knowing.
+    Info,
+    /// The agent works worse, or may soon.
+    Warning,
+    /// Something is lost, or the agent cannot see it.
+    Error,
+}
+
+impl HealthSeverity {
+    /// The word for people and documents.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            HealthSeverity::Info => "info",
+            HealthSeverity::Warning => "warning",
+            HealthSeverity::Error => "error",
+        }
+    }
+}
+
+/// What a check found at one place.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct HealthFinding {
+    /// The name of the check.
+    pub check: &'static str,
+    /// How bad it is.
+    pub severity: HealthSeverity,
+    /// The file, below the directory of the memory.
+    pub path: Option<PathBuf>,
+    /// The line in it, from 1.
+    pub line: Option<u64>,
+    /// The item, or what else the check is about.
+    pub id: Option<String>,
+    /// What was measured.
+    pub measured: Option<String>,
+    /// What the memory says of itself.
+    pub reported: Option<String>,
+    /// Why it matters.
+    pub why: &'static str,
+    /// What to do about it.
+    pub remedy: &'static str,
+}
+
+/// An operation of a layout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OperationSpec {
+    /// Its name.
+    pub name: &'static str,
+    /// What it does, as an imperative.
+    pub title: &'static str,
+    /// Its arguments.
+    pub arguments: &'static [ArgumentSpec],
+}
+
+/// An argument of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ArgumentSpec {
+    /// Its name.
+    pub name: &'static str,
+    /// Whether it must be given.
+    pub is_required: bool,
+}
+
+/// A requested operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OperationRequest {
+    /// The name of the operation.
+    pub operation: String,
+    /// The arguments, by name.
+    pub arguments: BTreeMap<String, String>,
+}
+
+impl OperationRequest {
+    /// Returns an argument.
+    ///
+    /// # Errors
+    /// [`ErrorKind::User`]: it was not given.
+    pub fn argument(&self, name: &str) -> Result<&str> {
+        self.arguments
+            .get(name)
+            .map(String::as_str)
+            .ok_or_else(|| Error::new(ErrorKind::User, format!("{name} is not given")))
+    }
+
+    /// Checks that the layout has the operation, and that its arguments are those of its
+    /// specification.
+    ///
+    /// # Errors
+    /// [`ErrorKind::User`], with what there is.
+    pub fn check(&self, layout: &dyn Layout) -> Result<()> {
+        let specs = layout.operations();
+        let Some(spec) = specs.iter().find(|spec| spec.name == self.operation) else {
+            let names: Vec<&str> = specs.iter().map(|spec| spec.name).collect();
+            let message = format!(
+                "the layout {} has no operation {}",
+                layout.name(),
+                self.operation
+            );
+            let hint = match names.is_empty() {
+                true => "it has no operations".to_string(),
+                false => format!("its operations are {}", names.join(", ")),
+            };
+            return Err(Error::new(ErrorKind::User, message).with_hint(hint));
+        };
+        let names: Vec<&str> = spec.arguments.iter().map(|it| it.name).collect();
+        let mut given = self.arguments.keys();
+        let unknown = given.find(|name| !names.contains(&name.as_str()));
+        let mut required = spec.arguments.iter().filter(|it| it.is_required);
+        let missing = required.find(|it| !self.arguments.contains_key(it.name));
+        let fault = match (unknown, missing) {
+            (Some(name), _) => format!("{} has no argument {name}", spec.name),
+            (None, Some(missing)) => format!("{} needs {}=…", spec.name, missing.name),
+            (None, None) => return Ok(()),
+        };
+        let hint = format!("its arguments are {}", names.join(", "));
+        Err(Error::new(ErrorKind::User, fault).with_hint(hint))
+    }
+}
+
+/// The change of one file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileEdit {
+    /// Its path below the directory of the memory.
+    pub path: PathBuf,
+    /// The content that the change is based on; none where there is no file.
+    pub before: Option<Vec<u8>>,
+    /// The new content; none to remove the file.
+    pub after: Option<Vec<u8>>,
+}
+
+/// The layouts that this program knows.
+#[derive(Clone, Copy, Default)]
+pub struct Layouts(pub &'static [&'static dyn Layout]);
+
+impl fmt::Debug for Layouts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.names()).finish()
+    }
+}
+
+impl Layouts {
+    /// Returns the names of the layouts.
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        self.0.iter().map(|layout| layout.name())
+    }
+
+    /// Returns the layout of a name.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`]: this program has none of that name.
+    pub fn find(self, name: &str) -> Result<&'static dyn Layout> {
+        let mut layouts = self.0.iter().copied();
+        layouts
+            .find(|layout| layout.name() == name)
+            .ok_or_else(|| Error::new(ErrorKind::Config, format!("no layout is named {name}")))
+    }
+}

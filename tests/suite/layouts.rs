@@ -1,0 +1,233 @@
+//! Memories of several files, through a layout that only the tests have: what the engine, the config
+//! and the command line make of any layout.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use memory_shepherd::base::error::ErrorKind;
+use memory_shepherd::config::{self, ConfigEnvironment};
+use memory_shepherd::engine::{Engine, Operation, Plan, UndoMode};
+use memory_shepherd::layouts::{HealthSeverity, MemoryItem, OperationRequest};
+use serde_json::Value;
+
+use super::edited_files::read_tree;
+use super::world::{World, apply_plan};
+use crate::skip::skip_missing_tool;
+
+/// A world whose agent has a memory with a layout beside the one that is reset.
+fn world_with_notes() -> World {
+    let mut world = World::new(&["scout"]);
+    let directory = world.agent_directory("scout");
+    world.add_agent(
+        "scout",
+        &format!("layout = notes\nmemory_dir = {}", directory.display()),
+    );
+    world.write_scratch("scout", "- a note in the file\n");
+    fs::create_dir(directory.join("kept")).unwrap();
+    fs::write(directory.join("tea.md"), "green tea is good\n").unwrap();
+    fs::write(directory.join("long.md"), "one\ntwo\nthree\n").unwrap();
+    fs::write(directory.join("kept/old.md"), "an old note\n").unwrap();
+    world
+}
+
+fn keep_note(engine: &Engine, note: &str) -> Plan {
+    let request = OperationRequest {
+        operation: "keep".to_string(),
+        arguments: [("note".to_string(), note.to_string())].into(),
+    };
+    engine.layouts().plan("scout", &request, false).unwrap()
+}
+
+fn items(engine: &Engine, collection: &str) -> Vec<String> {
+    let memory = engine.layouts().open("scout").unwrap();
+    let pages = memory.layout.items(&memory.files, collection).unwrap();
+    let mut items: Vec<MemoryItem> = pages.flat_map(Result::unwrap).collect();
+    items.sort_by(|a, b| a.id.cmp(&b.id));
+    items
+        .iter()
+        .map(|item| format!("{}: {}", item.id, item.title))
+        .collect()
+}
+
+#[test]
+fn memory_is_listed_searched_and_checked_and_stays_as_it_is() {
+    let world = world_with_notes();
+    let root = world.agent_directory("scout");
+    let before = read_tree(&root);
+    let engine = world.engine();
+    assert_eq!(
+        items(&engine, "new"),
+        ["long.md: one", "tea.md: green tea is good"]
+    );
+    assert_eq!(items(&engine, "kept"), ["kept/old.md: an old note"]);
+    let memory = engine.layouts().open("scout").unwrap();
+    let content = memory.layout.read(&memory.files, "tea.md").unwrap();
+    assert_eq!(content.bytes, b"green tea is good\n");
+    let found = memory.search("TWO").unwrap();
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].id, "long.md");
+    let health = memory.health(engine.clock().now()).unwrap();
+    assert_eq!(health[0].check, "long");
+    assert_eq!(health[0].severity, HealthSeverity::Warning);
+    assert_eq!(read_tree(&root), before);
+}
+
+#[test]
+fn operation_of_two_files_is_recorded_and_undone() {
+    let world = world_with_notes();
+    let root = world.agent_directory("scout");
+    let before = read_tree(&root);
+    let engine = world.engine();
+    let plan = keep_note(&engine, "tea.md");
+    assert_eq!(plan.steps[0].files.len(), 2);
+    assert_eq!(read_tree(&root), before);
+    apply_plan(&engine, &plan).assert_ok();
+    assert_eq!(items(&engine, "new"), ["long.md: one"]);
+    assert_eq!(items(&engine, "kept").len(), 2);
+    let record = world.read_records().pop().unwrap();
+    assert_eq!(record.event.operation, Operation::Edit);
+    world.undo("scout", UndoMode::Refuse).assert_ok();
+    assert_eq!(read_tree(&root), before);
+}
+
+#[test]
+fn wrong_operations_say_what_there_is() {
+    let world = world_with_notes();
+    let engine = world.engine();
+    let refused = |operation: &str, arguments: &[(&str, &str)]| {
+        let arguments = arguments.iter();
+        let request = OperationRequest {
+            operation: operation.to_string(),
+            arguments: arguments
+                .map(|(name, value)| (name.to_string(), value.to_string()))
+                .collect(),
+        };
+        let error = engine.layouts().plan("scout", &request, false).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::User);
+        format!("{}; {}", error.message(), error.hints().join("; "))
+    };
+    assert!(refused("burn", &[]).contains("its operations are keep"));
+    assert!(refused("keep", &[]).contains("needs note="));
+    assert!(refused("keep", &[("note", "x"), ("to", "y")]).contains("no argument to"));
+    assert!(refused("keep", &[("note", "absent.md")]).contains("no file absent.md"));
+    assert!(refused("keep", &[("note", "../../baselines/scout.md")]).contains("no path below"));
+    let world = World::new(&["scout"]);
+    let Err(error) = world.engine().layouts().open("scout") else {
+        panic!("it has no layout")
+    };
+    assert_eq!(error.kind(), ErrorKind::User);
+}
+
+#[test]
+fn layout_and_its_directory_belong_together() {
+    let check = |lines: &str| {
+        let text = format!(
+            "[general]\n[scout]\nmemory_file = /srv/MEMORY.md\nbaseline = scout.md\n{lines}\n"
+        );
+        let env = ConfigEnvironment {
+            layout_names: vec!["notes"],
+            home: Some("/home/ops".into()),
+            ..ConfigEnvironment::bare("/")
+        };
+        config::parse(text.as_bytes(), Path::new("/etc/shepherd/x.conf"), &env)
+    };
+    let directory_of = |lines: &str| {
+        let config = check(lines).unwrap();
+        config.agents[0].layout.clone().unwrap().directory
+    };
+    let cases = [
+        ("memory_dir = /srv/notes", "/srv/notes"),
+        ("memory_dir = ~/notes", "/home/ops/notes"),
+        ("memory_dir = notes", "/etc/shepherd/notes"),
+    ];
+    for (line, directory) in cases {
+        let lines = format!("layout = notes\n{line}");
+        assert_eq!(directory_of(&lines), PathBuf::from(directory));
+    }
+    let faults = [
+        ("layout = note\nmemory_dir = /x", "did you mean `notes`?"),
+        ("layout = drawers\nmemory_dir = /x", "the layouts are notes"),
+        ("layout = notes", "add `memory_dir = DIRECTORY`"),
+        ("memory_dir = /x", "add `layout = NAME`"),
+    ];
+    for (lines, hint) in faults {
+        let errors = check(lines).unwrap_err().to_string();
+        assert!(errors.contains(hint), "{lines}: {errors}");
+    }
+    let remote = "[general]\n[scout]\nremote_host = box\nremote_memory = ~/MEMORY.md\n\
+                  baseline = scout.md\nlayout = notes\nmemory_dir = ~/notes\n";
+    let env = ConfigEnvironment {
+        layout_names: vec!["notes"],
+        ..ConfigEnvironment::bare("/")
+    };
+    let config = config::parse(remote.as_bytes(), Path::new("/x.conf"), &env).unwrap();
+    let layout = config.agents[0].layout.clone().unwrap();
+    assert_eq!(layout.directory, PathBuf::from("~/notes"));
+}
+
+/// Returns the program with the layout of the tests, an example of this package.
+fn notes_program() -> Option<PathBuf> {
+    let test = std::env::current_exe().unwrap();
+    let program = test.parent()?.parent()?.join("examples/notes");
+    if !program.exists() {
+        skip_missing_tool("the example `notes` (cargo build --examples)");
+        return None;
+    }
+    Some(program)
+}
+
+fn run(program: &Path, world: &World, arguments: &[&str]) -> Output {
+    world.config();
+    Command::new(program)
+        .arg("--config")
+        .arg(world.root.join("memory-shepherd.conf"))
+        .args(arguments)
+        .env_clear()
+        .current_dir(&world.root)
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn command_line_serves_any_layout() {
+    let Some(program) = notes_program() else {
+        return;
+    };
+    let world = world_with_notes();
+    let root = world.agent_directory("scout");
+    let before = read_tree(&root);
+    let json = |arguments: &[&str]| -> (Option<i32>, Value) {
+        let ran = run(&program, &world, &[arguments, &["--json"]].concat());
+        let text = String::from_utf8_lossy(&ran.stdout).into_owned();
+        let document = serde_json::from_str(&text);
+        let errors = String::from_utf8_lossy(&ran.stderr).into_owned();
+        (
+            ran.status.code(),
+            document.unwrap_or_else(|error| panic!("{error}: {text}{errors}")),
+        )
+    };
+    let (code, tree) = json(&["memory", "scout", "tree"]);
+    assert_eq!(code, Some(0));
+    assert_eq!(tree["layout"], "notes");
+    assert_eq!(tree["collections"][1]["items"][0]["id"], "kept/old.md");
+    let (code, health) = json(&["memory", "scout", "health"]);
+    assert_eq!((code, &health["worst"]), (Some(1), &Value::from("warning")));
+    let (_, found) = json(&["memory", "scout", "search", "GREEN"]);
+    assert_eq!(found["items"][0]["id"], "tea.md");
+    let shown = run(&program, &world, &["memory", "scout", "show", "tea.md"]);
+    assert_eq!(shown.stdout, b"green tea is good\n");
+    let (code, planned) = json(&["memory", "scout", "plan", "keep", "note=tea.md"]);
+    assert_eq!(code, Some(0));
+    assert_eq!(read_tree(&root), before);
+    let hash = planned["plan"]["hash"].as_str().unwrap();
+    let apply = ["memory", "scout", "apply", "keep", "note=tea.md", "--plan"];
+    let (code, _) = json(&[&apply[..], &["00000000"]].concat());
+    assert_eq!(code, Some(6), "another plan");
+    let (code, ran) = json(&[&apply[..], &[hash]].concat());
+    assert_eq!((code, &ran["act"]), (Some(0), &Value::from("edit")));
+    assert!(root.join("kept/tea.md").exists() && !root.join("tea.md").exists());
+    let (code, _) = json(&["undo", "scout"]);
+    assert_eq!(code, Some(0));
+    assert_eq!(read_tree(&root), before);
+}

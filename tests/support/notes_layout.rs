@@ -1,0 +1,159 @@
+//! A small layout for tests: a directory of notes of one line each, `NAME.md`. Those that the agent
+//! keeps are in `kept/`.
+
+use std::path::{Path, PathBuf};
+
+use chrono::{DateTime, FixedOffset, Utc};
+use memory_shepherd::base::error::{Error, ErrorKind, Result};
+use memory_shepherd::layouts::{
+    ArgumentSpec, Collection, FileEdit, HealthFinding, HealthSeverity, ItemContent, ItemPages,
+    Layout, Layouts, MemoryFiles, MemoryItem, OperationRequest, OperationSpec,
+};
+use memory_shepherd::transport::MemoryObject;
+
+/// The layouts of tests.
+pub const LAYOUTS: Layouts = Layouts(&[&NotesLayout]);
+
+const COLLECTIONS: [(&str, &str); 2] = [("new", "New notes"), ("kept", "Kept notes")];
+
+pub struct NotesLayout;
+
+/// The directory of a collection, below that of the memory.
+fn directory_of(collection: &str) -> Result<&'static Path> {
+    match collection {
+        "new" => Ok(Path::new("")),
+        "kept" => Ok(Path::new("kept")),
+        _ => Err(Error::new(
+            ErrorKind::User,
+            format!("no collection {collection}"),
+        )),
+    }
+}
+
+fn read_note(files: &MemoryFiles, path: &Path) -> Result<Vec<u8>> {
+    files.read(path)?.map_err(|fault| fault.to_error(path))
+}
+
+/// Returns the notes of a directory, a page at a time.
+fn note_pages<'f>(files: &'f MemoryFiles, directory: &'static Path) -> Result<ItemPages<'f>> {
+    let Some(mut listing) = files.list(directory)? else {
+        return Ok(Box::new(std::iter::empty()));
+    };
+    let to_item = move |name: PathBuf, size, seconds: i64| -> Result<MemoryItem> {
+        let path = directory.join(name);
+        let text = String::from_utf8_lossy(&read_note(files, &path)?).into_owned();
+        Ok(MemoryItem {
+            id: path.display().to_string(),
+            title: text.lines().next().unwrap_or_default().to_string(),
+            path,
+            size,
+            modified: DateTime::<Utc>::from_timestamp(seconds, 0).map(|time| time.fixed_offset()),
+            visible_to: None,
+        })
+    };
+    Ok(Box::new(std::iter::from_fn(move || {
+        let page = listing.next_page().map_err(Error::from).transpose()?;
+        Some(page.and_then(|entries| {
+            let notes = entries.into_iter().filter_map(|entry| match entry.object {
+                Ok(MemoryObject::File(file)) => Some((PathBuf::from(entry.name), file.stamp)),
+                _ => None,
+            });
+            let notes = notes.filter(|(name, _)| name.extension() == Some("md".as_ref()));
+            // The memory that is reset is beside the notes.
+            let notes = notes.filter(|(name, _)| name != Path::new("MEMORY.md"));
+            notes
+                .map(|(name, stamp)| to_item(name, stamp.size, stamp.modified / 1_000_000_000))
+                .collect()
+        }))
+    })))
+}
+
+impl Layout for NotesLayout {
+    fn name(&self) -> &'static str {
+        "notes"
+    }
+
+    fn detect(&self, files: &MemoryFiles) -> Result<Option<String>> {
+        let kept = files.list(Path::new("kept"))?;
+        Ok(kept.map(|_| "a directory kept/".to_string()))
+    }
+
+    fn collections(&self, _files: &MemoryFiles) -> Result<Vec<Collection>> {
+        let collections = COLLECTIONS.map(|(id, title)| Collection {
+            id: id.to_string(),
+            title: title.to_string(),
+        });
+        Ok(collections.to_vec())
+    }
+
+    fn items<'f>(&self, files: &'f MemoryFiles, collection: &str) -> Result<ItemPages<'f>> {
+        note_pages(files, directory_of(collection)?)
+    }
+
+    fn read(&self, files: &MemoryFiles, item: &str) -> Result<ItemContent> {
+        let bytes = read_note(files, Path::new(item))?;
+        Ok(ItemContent { bytes, given: None })
+    }
+
+    fn health(
+        &self,
+        files: &MemoryFiles,
+        _now: DateTime<FixedOffset>,
+    ) -> Result<Vec<HealthFinding>> {
+        let mut findings = Vec::new();
+        for (collection, _) in COLLECTIONS {
+            for item in self
+                .items(files, collection)?
+                .collect::<Result<Vec<_>>>()?
+                .concat()
+            {
+                let lines = read_note(files, &item.path)?
+                    .split(|byte| *byte == b'\n')
+                    .count();
+                let (check, severity) = match (item.size, lines) {
+                    (0, _) => ("empty", HealthSeverity::Error),
+                    (_, 0..=2) => continue,
+                    _ => ("long", HealthSeverity::Warning),
+                };
+                findings.push(HealthFinding {
+                    check,
+                    severity,
+                    path: Some(item.path),
+                    line: None,
+                    id: Some(item.id),
+                    measured: Some(item.size.to_string()),
+                    reported: None,
+                    why: "a note has one line",
+                    remedy: "rewrite it",
+                });
+            }
+        }
+        Ok(findings)
+    }
+
+    fn operations(&self) -> &'static [OperationSpec] {
+        const NOTE: ArgumentSpec = ArgumentSpec {
+            name: "note",
+            is_required: true,
+        };
+        &[OperationSpec {
+            name: "keep",
+            title: "keep a note",
+            arguments: &[NOTE],
+        }]
+    }
+
+    fn plan(&self, files: &MemoryFiles, request: &OperationRequest) -> Result<Vec<FileEdit>> {
+        let path = PathBuf::from(request.argument("note")?);
+        let text = read_note(files, &path)?;
+        let edit = |path, before, after| FileEdit {
+            path,
+            before,
+            after,
+        };
+        Ok(vec![
+            edit(Path::new("kept").join(&path), None, Some(text.clone())),
+            edit(path, Some(text), None),
+        ])
+    }
+}
