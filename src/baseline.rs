@@ -76,7 +76,10 @@ impl<'c> BaselineCache<'c> {
     /// # Errors
     /// The reason why it must not be pushed.
     pub fn load(&mut self, agent: &'c Agent) -> Result<Arc<Baseline>, BaselineRefusal> {
-        let key = (agent.baseline.as_str(), agent.separator.as_str());
+        let name = agent
+            .required_baseline()
+            .map_err(BaselineRefusal::Unusable)?;
+        let key = (name, agent.separator.as_str());
         if let Some(loaded) = self.loaded.get(&key) {
             return loaded.clone();
         }
@@ -84,14 +87,14 @@ impl<'c> BaselineCache<'c> {
         if is_full(self.loaded.values().map(bytes)) {
             self.loaded.clear();
         }
-        let loaded = self.read_checked(agent).map(Arc::new);
+        let loaded = self.read_checked(agent, name).map(Arc::new);
         self.loaded.insert(key, loaded.clone());
         loaded
     }
 
-    fn read_checked(&mut self, agent: &Agent) -> Result<Baseline, BaselineRefusal> {
-        let path = self.config.baseline_path(agent);
-        let compared = self.compare_with_seal(agent);
+    fn read_checked(&mut self, agent: &Agent, name: &str) -> Result<Baseline, BaselineRefusal> {
+        let path = self.config.general.baseline_dir.join(name);
+        let compared = self.compare_with_seal(agent, name);
         let (baseline, seal_fault) = compared.map_err(|error| match error.kind() {
             ErrorKind::Integrity => BaselineRefusal::Tampered(error),
             _ => BaselineRefusal::Unusable(error),
@@ -125,9 +128,13 @@ impl<'c> BaselineCache<'c> {
 
     /// Reads the baseline of an agent, and what is wrong with its seal. While this program changes
     /// the two, they do not fit together.
-    fn compare_with_seal(&mut self, agent: &Agent) -> Result<(Baseline, Option<Error>)> {
+    fn compare_with_seal(
+        &mut self,
+        agent: &Agent,
+        name: &str,
+    ) -> Result<(Baseline, Option<Error>)> {
         let (config, verifier) = (self.config, self.verifier);
-        let path = config.baseline_path(agent);
+        let path = config.general.baseline_dir.join(name);
         let mut wait = std::mem::take(&mut self.writer_wait);
         let mut is_first = true;
         let read = || {
@@ -137,7 +144,7 @@ impl<'c> BaselineCache<'c> {
             }
             let bytes = read_below(&config.general.baseline_dir, &path)?;
             let baseline = Baseline::new(bytes, &agent.separator);
-            let fault = self.check_seal(agent, &baseline).err();
+            let fault = self.check_seal(agent, name, &baseline).err();
             Ok((baseline, fault))
         };
         let is_fault = |found: &Result<_>| !matches!(found, Ok((_, None)));
@@ -146,7 +153,7 @@ impl<'c> BaselineCache<'c> {
         found
     }
 
-    fn check_seal(&self, agent: &Agent, baseline: &Baseline) -> Result<()> {
+    fn check_seal(&self, agent: &Agent, name: &str, baseline: &Baseline) -> Result<()> {
         let general = &self.config.general;
         if general.require_seal == SealRequirement::Never {
             return Ok(());
@@ -171,22 +178,21 @@ impl<'c> BaselineCache<'c> {
                 }
             };
         };
-        match seal.expected_digest(&agent.baseline) {
+        match seal.expected_digest(name) {
             None => {
-                let message = format!("the baseline {} is not listed in the seal", agent.baseline);
+                let message = format!("the baseline {name} is not listed in the seal");
                 Err(Error::new(ErrorKind::Integrity, message)
-                    .with_hint(seal::unlisted_hint(self.config, &agent.baseline)))
+                    .with_hint(seal::unlisted_hint(self.config, name)))
             }
             Some(digest) if digest != baseline.digest() => {
                 let message = format!(
-                    "baseline does not match its seal: {} has {}…, sealed {}…",
-                    agent.baseline,
+                    "baseline does not match its seal: {name} has {}…, sealed {}…",
                     baseline.digest().short_hex(8),
                     digest.short_hex(8)
                 );
                 Err(Error::new(ErrorKind::Integrity, message)
                     .with_hint(self.comparison_hint(agent))
-                    .with_hint(seal::reseal_hint(self.config, &agent.baseline)))
+                    .with_hint(seal::reseal_hint(self.config, name)))
             }
             Some(_) => Ok(()),
         }
@@ -240,9 +246,9 @@ pub fn inspect_baseline(
     agent: &Agent,
 ) -> Result<InspectedBaseline> {
     let general = &config.general;
-    let path = config.baseline_path(agent);
+    let path = config.required_baseline_path(agent)?;
     let mut cache = BaselineCache::new(config, verifier);
-    let (baseline, tampered) = cache.compare_with_seal(agent)?;
+    let (baseline, tampered) = cache.compare_with_seal(agent, agent.required_baseline()?)?;
     let bytes = baseline.bytes().to_vec();
     let mut problems = Vec::new();
     let (size, least) = (bytes.len() as u64, general.min_baseline_size);

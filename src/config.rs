@@ -393,7 +393,7 @@ impl Config {
     /// Returns the agents that use a baseline, a file of `baseline_dir`.
     pub fn baseline_users(&self, name: &str) -> Vec<&Agent> {
         let agents = self.agents.iter();
-        agents.filter(|agent| agent.baseline == name).collect()
+        agents.filter(|agent| agent.uses_baseline(name)).collect()
     }
 
     /// Returns the position of the agent of a name among all agents.
@@ -423,9 +423,29 @@ impl Config {
         &self.local_memories
     }
 
+    /// Returns the agents that are reset.
+    pub fn reset_agents(&self) -> impl Iterator<Item = &Agent> {
+        self.agents.iter().filter(|agent| agent.has_reset())
+    }
+
+    /// Returns the path of the baseline of an agent; none for one that is never reset.
+    pub fn baseline_path(&self, agent: &Agent) -> Option<PathBuf> {
+        let name = agent.baseline.as_ref()?;
+        Some(self.general.baseline_dir.join(name))
+    }
+
     /// Returns the path of the baseline of an agent.
-    pub fn baseline_path(&self, agent: &Agent) -> PathBuf {
-        self.general.baseline_dir.join(&agent.baseline)
+    ///
+    /// # Errors
+    /// [`ErrorKind::Conflict`]: the agent is never reset.
+    pub fn required_baseline_path(&self, agent: &Agent) -> Result<PathBuf> {
+        Ok(self.general.baseline_dir.join(agent.required_baseline()?))
+    }
+
+    /// Returns the names of the baselines of all agents, each as often as agents have it.
+    pub fn baseline_names(&self) -> impl Iterator<Item = &str> {
+        let agents = self.agents.iter();
+        agents.filter_map(|agent| agent.baseline.as_deref())
     }
 
     /// Returns the origin of the effective value of a key.
@@ -616,10 +636,12 @@ pub enum SealRequirement {
 pub struct Agent {
     /// Name of the section.
     pub name: String,
-    /// Location of the memory.
+    /// Location of the memory that is reset; of an agent without resets, of the directory of its
+    /// layout.
     pub location: MemoryLocation,
-    /// File name of the baseline, relative to `baseline_dir` and inside it.
-    pub baseline: String,
+    /// File name of the baseline, relative to `baseline_dir` and inside it; none for an agent that is
+    /// never reset: it has a memory with a layout.
+    pub baseline: Option<String>,
     /// Directory of the entries, relative to `archive_dir` and inside it.
     pub archive_subdir: String,
     /// What happens to its entries with secrets or injections.
@@ -638,6 +660,31 @@ pub struct Agent {
     pub own_interval: Option<ResetInterval>,
     /// The line of its section header.
     pub section_line: usize,
+}
+
+impl Agent {
+    /// Whether it has a memory that is reset to a baseline.
+    pub fn has_reset(&self) -> bool {
+        self.baseline.is_some()
+    }
+
+    /// Returns the file name of its baseline.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Conflict`]: it is never reset.
+    pub fn required_baseline(&self) -> Result<&str> {
+        self.baseline.as_deref().ok_or_else(|| {
+            let message = format!("{} has no baseline: it is never reset", self.name);
+            Error::new(ErrorKind::Conflict, message).with_hint(
+                "`memory AGENT tree` shows its memory; set memory_file and baseline to reset one",
+            )
+        })
+    }
+
+    /// Whether this file of `baseline_dir` is its baseline.
+    pub fn uses_baseline(&self, name: &str) -> bool {
+        self.baseline.as_deref() == Some(name)
+    }
 }
 
 /// A memory of several files.

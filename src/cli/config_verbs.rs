@@ -122,12 +122,13 @@ fn baseline_diagnostics(engine: &Engine) -> Vec<Diagnostic> {
     let mut seen = BTreeSet::new();
     let mut diagnostics = Vec::new();
     for agent in &config.agents {
-        if seen.insert(&agent.baseline)
+        if let Some(baseline) = &agent.baseline
+            && seen.insert(baseline)
             && let Err(BaselineRefusal::Unusable(error)) = baselines.load(agent)
         {
             diagnostics.push(config.error_at_value(
                 (&agent.name, "baseline"),
-                &agent.baseline,
+                baseline,
                 format!("resets refuse it: {}", error.message()),
                 error.hints().to_vec(),
             ));

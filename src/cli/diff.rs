@@ -478,7 +478,7 @@ fn diff_baseline_versions(
     engine: &Engine,
     agent: &Agent,
 ) -> CommandResult {
-    let change = engine.baselines().compare_baseline(agent);
+    let change = engine.baselines().compare_baseline(agent)?;
     let file = change.current.clone()?;
     for note in change.notes() {
         context.print_note(&note);
@@ -523,7 +523,7 @@ fn baseline_and_memory_sides(
     agent: &Agent,
     detail: &AgentDetail,
 ) -> Result<(DiffSide, DiffSide)> {
-    let path = engine.config().baseline_path(agent);
+    let path = engine.config().required_baseline_path(agent)?;
     let old = match engine.baselines().baseline_cache().load(agent) {
         Ok(baseline) => DiffSide::new(path.display(), baseline.bytes().to_vec()),
         // A refused baseline still needs a comparison: fall back to the version pushed last.
@@ -556,7 +556,10 @@ fn behind_sides(
 ) -> Option<(DiffSide, DiffSide)> {
     let next = detail.next_operator_part.as_ref()?;
     let (old, _) = detail.compared_parts()?;
-    let new = DiffSide::new(engine.config().baseline_path(agent).display(), next.clone());
+    let new = DiffSide::new(
+        engine.config().baseline_path(agent)?.display(),
+        next.clone(),
+    );
     Some((memory_side(agent, old.into_owned()), new))
 }
 

@@ -501,7 +501,10 @@ fn lint_targets<'e>(
     let mut seen_baselines: HashSet<&str> = HashSet::new();
     let mut targets = Vec::new();
     let mut add_agent = |agent: &'e Agent, targets: &mut Vec<LintTarget<'e>>| {
-        if seen_baselines.insert(&agent.baseline) {
+        let Some(baseline) = &agent.baseline else {
+            return;
+        };
+        if seen_baselines.insert(baseline) {
             targets.push(LintTarget::Baseline(agent));
         }
         targets.push(LintTarget::Memory(agent));
@@ -519,8 +522,11 @@ fn lint_targets<'e>(
         let mut agents = config.agents.iter();
         if let Some(agent) = config.agent(name) {
             add_agent(agent, &mut targets);
-        } else if let Some(agent) = agents.find(|it| is_same_path(&config.baseline_path(it), &path))
-        {
+        } else if let Some(agent) = agents.find(|it| {
+            config
+                .baseline_path(it)
+                .is_some_and(|it| is_same_path(&it, &path))
+        }) {
             targets.push(LintTarget::Baseline(agent));
         } else if let Some(agent) = config.agents.iter().find(|it| {
             let memory = it.location.memory();

@@ -619,7 +619,7 @@ fn reset_names(config: &Config, args: &ResetArgs) -> Vec<String> {
         return args.agents.clone();
     }
     let is_included = |agent: &&Agent| args.all || agent.own_interval.is_none();
-    let included = config.agents.iter().filter(is_included);
+    let included = config.reset_agents().filter(is_included);
     included.map(|agent| agent.name.clone()).collect()
 }
 

@@ -385,7 +385,7 @@ pub(super) fn state_role(state: State) -> OutputRole {
         | State::Unreach
         | State::Error => OutputRole::Bad,
         State::Missing | State::Oversize | State::Behind | State::Busy => OutputRole::Warn,
-        State::Scratch => OutputRole::Plain,
+        State::Scratch | State::Layout => OutputRole::Plain,
         State::Clean => OutputRole::Good,
         State::Loading => OutputRole::Dim,
     }

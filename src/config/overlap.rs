@@ -163,7 +163,10 @@ impl<'c> OverlapCheck<'c> {
             .iter()
             .filter(|_| !agents_by_directory.is_empty())
         {
-            let baseline = baselines.path.join(&agent.baseline);
+            let Some(name) = &agent.baseline else {
+                continue;
+            };
+            let baseline = baselines.path.join(name);
             let above = baseline.ancestors().skip(1);
             let Some(holder) = above
                 .filter_map(|path| agents_by_directory.get(path))

@@ -34,7 +34,9 @@ const RESERVED_SECTIONS: &[&str] = &[LINT_SECTION, ALERTS_SECTION];
 pub(super) const LINT_SECTION: &str = "lint";
 /// The section of alerts.
 pub(super) const ALERTS_SECTION: &str = "alerts";
-const AGENT_KEYS: &[&str] = &["memory_file", "remote_host"];
+const AGENT_KEYS: &[&str] = &["memory_file", "remote_host", "memory_dir"];
+/// The keys that a memory needs which is reset.
+const RESET_KEYS: &[&str] = &["memory_file", "remote_memory", "baseline"];
 
 /// Number of agents' sections that are read together.
 const SECTIONS_PER_PART: usize = 32;
@@ -181,8 +183,10 @@ fn local_memories(agents: &[ResolvedAgent<'_>]) -> Vec<(u64, usize)> {
 fn has_memory(kind: SectionKind, slots: &KeySlots<'_>) -> bool {
     let is_set = |key: &&str| matches!(slots.get(key), Some(KeySlot::Set(..)));
     match kind {
-        SectionKind::LocalAgent => is_set(&"memory_file"),
-        SectionKind::RemoteAgent => ["remote_host", "remote_memory"].iter().all(is_set),
+        SectionKind::LocalAgent => ["memory_file", "memory_dir"].iter().any(is_set),
+        SectionKind::RemoteAgent => {
+            is_set(&"remote_host") && ["remote_memory", "memory_dir"].iter().any(is_set)
+        }
         _ => false,
     }
 }
@@ -671,9 +675,14 @@ impl ConfigReader<'_> {
         slots: &KeySlots<'_>,
         kind: SectionKind,
     ) {
+        // A memory with a layout needs none that is reset.
+        let is_without_reset =
+            is_given(slots, "memory_dir") && !RESET_KEYS.iter().any(|key| is_given(slots, key));
         for doc in CONFIG_KEYS.iter().filter(|doc| doc.is_allowed_in(kind)) {
             let key = doc.name;
-            let is_required = doc.is_required && doc.section.has_effect_in(kind);
+            let is_required = doc.is_required
+                && doc.section.has_effect_in(kind)
+                && !(is_without_reset && RESET_KEYS.contains(&key));
             let missing_key_hint = || Some(format!("add `{key} = …`: {}", doc.description));
             match slots.get(key) {
                 None if is_required && !section.is_faulty => {
@@ -736,7 +745,9 @@ impl ConfigReader<'_> {
             },
         ) in agents.iter().enumerate()
         {
-            if memory_hash.is_some() && !repeated.contains(&index) {
+            let is_alone = memory_hash.is_some() && !repeated.contains(&index);
+            // Agents may share a memory that is never reset.
+            if is_alone || !agent.has_reset() {
                 continue;
             }
             let name = agent.name.as_str();

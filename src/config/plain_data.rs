@@ -42,7 +42,7 @@ impl Agent {
                 memory,
                 accept_in_place: false,
             },
-            baseline: baseline.to_string(),
+            baseline: Some(baseline.to_string()),
             archive_subdir: name.to_string(),
             archive_findings: general.archive_findings,
             protect: general.protect,
@@ -73,7 +73,13 @@ impl Agent {
                 .is_some_and(|it| !it.directory.is_absolute())
         {
             "the path of its memory_dir is not absolute"
-        } else if !is_baseline_name(&self.baseline) {
+        } else if self.baseline.is_none() && self.layout.is_none() {
+            "it has neither a baseline nor a layout"
+        } else if self
+            .baseline
+            .as_ref()
+            .is_some_and(|it| !is_baseline_name(it))
+        {
             "its baseline is not a file name in baseline_dir"
         } else if self.archive_subdir.is_empty() || !is_below {
             "its archive_subdir is not a directory below archive_dir"
@@ -188,7 +194,10 @@ mod tests {
             assert!(message.contains(what), "{message}");
         };
         named(|it| it.name = "../scout".to_string(), "its name");
-        named(|it| it.baseline = "../x.md".to_string(), "its baseline");
+        named(
+            |it| it.baseline = Some("../x.md".to_string()),
+            "its baseline",
+        );
         named(
             |it| it.archive_subdir = "../x".to_string(),
             "archive_subdir",

@@ -312,6 +312,8 @@ impl ResolvedSection {
     }
 
     pub(super) fn to_agent(&self, name: &str, section_line: usize, kind: SectionKind) -> Agent {
+        let layout = self.text("layout").zip(self.path("memory_dir"));
+        let directory = || layout.as_ref().map(|(_, directory)| directory.clone());
         let location = match kind {
             SectionKind::RemoteAgent => MemoryLocation::Remote {
                 host: SshHost {
@@ -321,28 +323,34 @@ impl ResolvedSection {
                     identity_file: self.path("identity_file"),
                     timeout_seconds: self.number("remote_timeout").unwrap_or_default(),
                 },
-                memory: self.path("remote_memory").unwrap_or_default(),
+                memory: self
+                    .path("remote_memory")
+                    .or_else(directory)
+                    .unwrap_or_default(),
                 poll_seconds: self.number("remote_poll").unwrap_or_default(),
                 accept_degraded: self.extension_list("accept_degraded"),
             },
             _ => MemoryLocation::Local {
-                memory: self.path("memory_file").unwrap_or_default(),
+                memory: self
+                    .path("memory_file")
+                    .or_else(directory)
+                    .unwrap_or_default(),
                 accept_in_place: self.has_word("accept_degraded", ACCEPT_IN_PLACE),
             },
         };
-        let layout = self.text("layout").zip(self.path("memory_dir"));
         Agent {
             name: name.to_string(),
             location,
             layout: layout.map(|(name, directory)| AgentLayout { name, directory }),
-            baseline: self.text("baseline").unwrap_or_default(),
+            baseline: self.text("baseline"),
             archive_subdir: self.text("archive_subdir").unwrap_or_default(),
             archive_findings: self.findings_policy(),
             protect: self.protect_level(),
             max_memory_size: self.number("max_memory_size").unwrap_or_default(),
             separator: self.text("separator").unwrap_or_default(),
             is_shared: self.word("shared") != Some("no"),
-            own_interval: self.interval("every"),
+            // An agent that is never reset has no timer.
+            own_interval: self.text("baseline").and(self.interval("every")),
             section_line,
         }
     }

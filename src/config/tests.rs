@@ -46,7 +46,7 @@ fn hash_inside_value_does_not_cut_it() {
         "[general]\nseparator=###\n[bot] # c\nmemory_file = /srv/a#1/M.md # c\nbaseline=b#.md",
     );
     assert_eq!(config.general.separator, "###");
-    assert_eq!(config.agents[0].baseline, "b#.md");
+    assert!(config.agents[0].uses_baseline("b#.md"));
     let memory = PathBuf::from("/srv/a#1/M.md");
     assert_eq!(
         config.agents[0].location,
@@ -101,7 +101,7 @@ fn baseline_with_a_name_of_the_seal_is_an_error() {
         assert!(only.contains("must not name a file of the seal"), "{only}");
     }
     let below = valid_config("[bot]\nmemory_file=/m.md\nbaseline=team/.checksums\n");
-    assert_eq!(below.agents[0].baseline, "team/.checksums");
+    assert!(below.agents[0].uses_baseline("team/.checksums"));
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn local_agent_overrides_fleet_values() {
             memory: "/srv/fleet/m.md".into(),
             accept_in_place: false,
         },
-        baseline: "x/a.md".into(),
+        baseline: Some("x/a.md".into()),
         archive_subdir: "a".into(),
         archive_findings: FindingsPolicy::Record,
         protect: ProtectLevel::Typed,
@@ -194,7 +194,7 @@ fn local_agent_overrides_fleet_values() {
             memory: "/home/op/b.md".into(),
             accept_in_place: false,
         },
-        baseline: "b.md".into(),
+        baseline: Some("b.md".into()),
         archive_subdir: "x/y".into(),
         archive_findings: FindingsPolicy::Record,
         protect: ProtectLevel::ReadOnly,

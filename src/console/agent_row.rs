@@ -13,7 +13,7 @@ pub struct AgentRow {
     /// Its host, as ssh takes the name; `None` for this machine.
     pub host_name: Option<String>,
     /// File name of its baseline.
-    pub baseline: String,
+    pub baseline: Option<String>,
     /// Current observation; `None` until it is read.
     pub observation: Option<Box<Observation>>,
     /// Last observation with a readable memory, unless the current one has one.

@@ -278,7 +278,7 @@ pub fn role_of_state(state: State) -> Role {
         State::Behind => Role::Behind,
         State::Busy => Role::Busy,
         State::Scratch => Role::Scratch,
-        State::Clean => Role::Clean,
+        State::Clean | State::Layout => Role::Clean,
         State::Loading => Role::Loading,
     }
 }

@@ -186,7 +186,7 @@ impl SharedMemories {
                 agents.push(&agent.name);
             }
         }
-        let baselines: BTreeSet<&str> = agents.iter().map(|it| it.baseline.as_str()).collect();
+        let baselines: BTreeSet<&str> = self.context.config().baseline_names().collect();
         let paths = baselines
             .into_iter()
             .map(|it| self.context.config().general.baseline_dir.join(it));

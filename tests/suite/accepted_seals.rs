@@ -529,7 +529,7 @@ fn sealed_version_is_that_of_a_good_signature() {
     let change = engine
         .baselines()
         .compare_baseline(engine.agent("scout").unwrap());
-    assert_eq!(change.reference.unwrap().digest, digest);
+    assert_eq!(change.unwrap().reference.unwrap().digest, digest);
     restore_baseline(&engine, "scout.md", "sealed").unwrap();
     assert_eq!(
         fs::read(world.baseline_path("scout")).unwrap(),

@@ -702,7 +702,7 @@ pub fn configured_agents(names: &[&str]) -> Vec<AgentRow> {
         name: name.to_string(),
         address: local_address(name),
         host_name: None,
-        baseline: format!("{name}.md"),
+        baseline: Some(format!("{name}.md")),
         observation: None,
         last_readable: None,
         saved_observation: None,

@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 
 use memory_shepherd::base::error::ErrorKind;
 use memory_shepherd::config::{self, ConfigEnvironment};
-use memory_shepherd::engine::{Engine, Operation, Plan, UndoMode};
+use memory_shepherd::engine::{Engine, Operation, Plan, State, UndoMode};
 use memory_shepherd::layouts::{HealthSeverity, MemoryItem, OperationRequest};
 use serde_json::Value;
 
@@ -229,5 +229,67 @@ fn command_line_serves_any_layout() {
     assert!(root.join("kept/tea.md").exists() && !root.join("tea.md").exists());
     let (code, _) = json(&["undo", "scout"]);
     assert_eq!(code, Some(0));
+    assert_eq!(read_tree(&root), before);
+}
+
+/// A world with an agent that is reset, and one that only has a memory with a layout.
+fn world_with_layout_agent() -> World {
+    let mut world = World::new(&["scout"]);
+    world.write_scratch("scout", "- note\n");
+    let directory = world.agent_directory("keeper");
+    world.add_agent(
+        "keeper",
+        &format!("layout = notes\nmemory_dir = {}", directory.display()),
+    );
+    fs::write(directory.join("tea.md"), "green tea\n").unwrap();
+    world
+}
+
+#[test]
+fn agent_without_resets_has_a_state_of_its_own() {
+    let world = world_with_layout_agent();
+    let seen = world.observe("keeper");
+    assert_eq!(seen.state, State::Layout, "{}", seen.reason);
+    assert_eq!(seen.reason, "notes, never reset");
+    assert!(seen.blocker.is_none());
+    fs::rename(world.agent_directory("keeper"), world.root.join("away")).unwrap();
+    assert_eq!(world.observe("keeper").state, State::Missing);
+    fs::write(world.agent_directory("keeper"), "a file").unwrap();
+    assert_eq!(world.observe("keeper").state, State::Error);
+}
+
+#[test]
+fn agent_without_resets_is_left_out_of_resets() {
+    let world = world_with_layout_agent();
+    let root = world.agent_directory("keeper");
+    let before = read_tree(&root);
+    let ran = world.reset();
+    ran.assert_ok();
+    assert_eq!(ran.report.results.len(), 1);
+    let engine = world.engine();
+    let names = ["keeper".to_string()];
+    let plan = engine.planner().plan_reset(&names, false).unwrap();
+    assert_eq!(plan.skipped[0].kind, Some(ErrorKind::Conflict));
+    assert!(plan.skipped[0].reason.contains("never reset"));
+    let unobserved = engine.planner().plan_unobserved(&names, false).unwrap();
+    assert_eq!(unobserved.skipped[0].kind, Some(ErrorKind::Conflict));
+    assert_eq!(read_tree(&root), before);
+}
+
+#[test]
+fn memory_of_agent_without_resets_is_edited_and_undone() {
+    let world = world_with_layout_agent();
+    let root = world.agent_directory("keeper");
+    let before = read_tree(&root);
+    let engine = world.engine();
+    let request = OperationRequest {
+        operation: "keep".to_string(),
+        arguments: [("note".to_string(), "tea.md".to_string())].into(),
+    };
+    let plan = engine.layouts().plan("keeper", &request, false).unwrap();
+    apply_plan(&engine, &plan).assert_ok();
+    assert!(root.join("kept/tea.md").exists());
+    assert_eq!(world.observe("keeper").state, State::Layout);
+    world.undo("keeper", UndoMode::Refuse).assert_ok();
     assert_eq!(read_tree(&root), before);
 }

@@ -18,6 +18,7 @@ fn baseline_change(world: &World, agent: &str) -> BaselineChange {
     engine
         .baselines()
         .compare_baseline(engine.agent(agent).unwrap())
+        .unwrap()
 }
 
 /// Returns the bytes of the comparison, and whether these are the sealed ones.

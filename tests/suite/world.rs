@@ -318,6 +318,10 @@ impl World {
         let mut text = format!("[general]\n{}", self.general_lines);
         for (agent, lines) in &self.agents {
             text.push_str(&format!("[{agent}]\n{lines}\n"));
+            // An agent with a layout and no baseline is never reset.
+            if lines.contains("layout") && !self.baseline_path(agent).exists() {
+                continue;
+            }
             if !lines.contains("memory_file") && !lines.contains("remote_memory") {
                 text.push_str(&format!("memory_file = agents/{agent}/MEMORY.md\n"));
             }

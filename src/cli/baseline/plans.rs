@@ -303,12 +303,8 @@ pub(in crate::cli) fn replace_in_baselines(
         engine.baseline_files().recover_baseline_changes()?;
     }
     let names: Vec<String> = if args.all {
-        let mut names: Vec<String> = engine
-            .config()
-            .agents
-            .iter()
-            .map(|agent| agent.baseline.clone())
-            .collect();
+        let names = engine.config().baseline_names();
+        let mut names: Vec<String> = names.map(str::to_string).collect();
         names.sort();
         names.dedup();
         names

@@ -32,7 +32,8 @@ pub(super) fn check_baselines(report: &mut DoctorReport, fleet: &FleetSubject<'_
         report.add_error(&error);
     }
     let refused = engine.baselines().refused_baselines();
-    let ok_count = engine.config().agents.len() - refused.len();
+    let agents = engine.config().agents.iter();
+    let ok_count = agents.filter(|agent| agent.has_reset()).count() - refused.len();
     for (agent, error) in refused {
         report.add_error(&error.with_context(&agent.name));
     }
@@ -75,7 +76,7 @@ pub(super) fn check_lint(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
     }
     let refused = fleet.engine.baselines().refused_baselines().into_iter();
     let refused: BTreeSet<String> = refused
-        .map(|(agent, _)| fleet.engine.config().baseline_path(agent))
+        .filter_map(|(agent, _)| fleet.engine.config().baseline_path(agent))
         .map(|path| path.display().to_string())
         .collect();
     let is_reported = |it: &&Finding| {

@@ -17,7 +17,7 @@ impl Model {
             _ => {}
         }
         let row = self.find_row(self.subject_agent()?);
-        row.map(|row| row.baseline.as_str())
+        row?.baseline.as_deref()
     }
 
     /// Returns the version that the restore key would put back, in the engine's words.

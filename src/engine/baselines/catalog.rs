@@ -293,13 +293,7 @@ impl BaselineCatalog {
         let is_unsigned = matches!(signature, Some(Err(_)));
         let other_files = self.other_baseline_files();
         let mut names: BTreeSet<&str> = seal.iter().flat_map(BaselineSeal::names).collect();
-        names.extend(
-            self.context
-                .config()
-                .agents
-                .iter()
-                .map(|it| it.baseline.as_str()),
-        );
+        names.extend(self.context.config().baseline_names());
         names.extend(other_files.iter().map(String::as_str));
         names.retain(|name| is_baseline_name(name));
         let (mut pushes, ledger_error) = self
@@ -457,7 +451,7 @@ impl BaselineCatalog {
     ) -> Result<(BTreeMap<String, LastPush>, Option<Error>)> {
         let agents = self.context.config().agents.iter();
         let by_agent: BTreeMap<&str, &str> = agents
-            .map(|it| (it.name.as_str(), it.baseline.as_str()))
+            .filter_map(|it| Some((it.name.as_str(), it.baseline.as_deref()?)))
             .collect();
         // No record concerns a file that no agent uses.
         let mut wanted = names.clone();

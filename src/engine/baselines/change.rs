@@ -127,17 +127,20 @@ impl KnownVersion {
 impl Baselines {
     /// Compares the baseline file of an agent with the sealed version, where its bytes are known,
     /// otherwise with the last pushed one. Reads the file again.
-    pub fn compare_baseline(&self, agent: &Agent) -> BaselineChange {
-        let path = self.context.config().baseline_path(agent);
+    ///
+    /// # Errors
+    /// The agent is never reset.
+    pub fn compare_baseline(&self, agent: &Agent) -> Result<BaselineChange> {
+        let name = agent.required_baseline()?;
+        let path = self.context.config().general.baseline_dir.join(name);
         let refusal = self.baseline_cache().load(agent).err();
         let file = self.inspect_baseline(agent).map(|found| found.bytes);
         let current = file.as_ref().ok().map(|bytes| Digest::of(bytes));
         let accepted = self.accepted_seal().ok();
-        let sealed = accepted.and_then(|it| it.seal.expected_digest(&agent.baseline));
+        let sealed = accepted.and_then(|it| it.seal.expected_digest(name));
         // A file that matches its seal is compared with the last pushed version.
         let differs = sealed.filter(|sealed| Some(*sealed) != current);
-        let agents = self.context.config().agents.iter();
-        let users: Vec<&Agent> = agents.filter(|it| it.baseline == agent.baseline).collect();
+        let users = self.context.config().baseline_users(name);
         let known = differs
             .and_then(|sealed| self.find_sealed_version(sealed, &users, &OnceCell::new()))
             .or_else(|| self.find_pushed_version(agent, &users));
@@ -151,7 +154,7 @@ impl Baselines {
             .and_then(|it| it.pushed_versions.first().copied());
         let mut looked_for = missing.into_iter().chain(pushed);
         let versions = self.context.baseline_versions();
-        BaselineChange {
+        Ok(BaselineChange {
             owner: lstat(&path)
                 .ok()
                 .and_then(|stat| FileOwner::from_stat(&stat, self.context.clock().zone())),
@@ -164,7 +167,7 @@ impl Baselines {
             reference: known,
             agents: users.into_iter().map(|it| it.name.clone()).collect(),
             path,
-        }
+        })
     }
 
     /// Finds the sealed version in the archive, beside the baselines or in the memory of an agent.
@@ -229,7 +232,7 @@ impl Baselines {
         if agent.location.host().is_some() {
             return None;
         }
-        let file = fs::metadata(self.context.config().baseline_path(agent));
+        let file = fs::metadata(self.context.config().baseline_path(agent)?);
         let size = file.map_or(0, |it| it.len()).min(MAX_BASELINE_BYTES);
         let window = memory_window(size as usize);
         let mut bytes = self.context.read_memory_prefix(agent, window).ok()?;

@@ -363,8 +363,7 @@ impl Guard {
             return Ok(());
         };
         let covers = |seal: &BaselineSeal, name: &str| seal.expected_digest(name).is_some();
-        let agents = self.context.config().agents.iter();
-        let mut names = agents.map(|it| it.baseline.as_str());
+        let mut names = self.context.config().baseline_names();
         match names.find(|name| covers(&kept, name) && !covers(seal, name)) {
             None => Ok(()),
             Some(name) => {
@@ -471,12 +470,7 @@ impl Guard {
     /// Returns the names of the files to guard. A user who can write a seal without a signature can add
     /// any name to it, so only the baselines in use count then.
     fn guarded_names(&self, trusted: &TrustedSeal) -> BTreeSet<String> {
-        let used = self
-            .context
-            .config()
-            .agents
-            .iter()
-            .map(|it| it.baseline.as_str());
+        let used = self.context.config().baseline_names();
         let sealed = trusted.seal.names().filter(|_| trusted.is_signed);
         used.chain(sealed)
             .filter(|name| is_baseline_name(name) && trusted.seal.expected_digest(name).is_some())
@@ -719,7 +713,7 @@ impl Guard {
 impl GuardEvent {
     /// Whether the baseline of an agent is the changed file, or under the changed seal.
     fn concerns(&self, agent: &Agent) -> bool {
-        self.file == SEAL_FILE_NAME || self.file == agent.baseline
+        self.file == SEAL_FILE_NAME || agent.uses_baseline(&self.file)
     }
 
     /// An earlier change that cannot be recovered. It concerns no agent: the files may be in order.

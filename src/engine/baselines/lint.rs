@@ -108,7 +108,7 @@ impl Lint {
     /// need not exist.
     pub fn baseline_lint(&self, name: &str, decisions: &LintDecisions) -> BaselineLint {
         let mut agents = self.context.config().agents.iter();
-        let user = agents.find(|it| it.baseline == name);
+        let user = agents.find(|it| it.uses_baseline(name));
         let sources = LintSources::new(self.counted_seal());
         self.lint_beside_versions(name, user, decisions, &sources)
     }
@@ -173,7 +173,8 @@ impl Lint {
     /// The baseline cannot be read.
     pub fn lint_baseline(&self, agent: &Agent, decisions: &LintDecisions) -> Result<LintedFile> {
         let sources = LintSources::new(self.counted_seal());
-        let mut lint = self.lint_beside_versions(&agent.baseline, Some(agent), decisions, &sources);
+        let name = agent.required_baseline()?;
+        let mut lint = self.lint_beside_versions(name, Some(agent), decisions, &sources);
         let text = baseline::read_file(&lint.path)?;
         lint.facts.seal_fault = match self.baselines.baseline_cache().load(agent) {
             Err(BaselineRefusal::Tampered(error)) => Some(error.to_string()),
@@ -252,18 +253,16 @@ impl Lint {
         let mut seen = BTreeSet::new();
         let mut findings = Vec::new();
         for agent in &self.context.config().agents {
-            if !seen.insert(agent.baseline.as_str()) {
-                continue;
-            }
-            let Ok(text) = baseline::read_file(&self.context.config().baseline_path(agent)) else {
+            let Some(name) = agent.baseline.as_deref().filter(|it| seen.insert(*it)) else {
                 continue;
             };
-            let sealed = seal
-                .as_ref()
-                .and_then(|it| it.expected_digest(&agent.baseline));
+            let path = self.context.config().general.baseline_dir.join(name);
+            let Ok(text) = baseline::read_file(&path) else {
+                continue;
+            };
+            let sealed = seal.as_ref().and_then(|it| it.expected_digest(name));
             let sealed = sealed.filter(|it| *it == Digest::of(&text));
             let version = sealed.map(|_| text.clone());
-            let name = &agent.baseline;
             findings.extend(self.baseline_findings(name, Some(agent), &text, version, &decisions));
         }
         Ok(findings)
@@ -332,8 +331,10 @@ impl Lint {
     fn baseline_writers(&self, agent: &Agent) -> Vec<String> {
         let own = rustix::process::geteuid().as_raw();
         let users: BTreeSet<u32> = self.context.memory_owners(agent).into_iter().collect();
-        let path = self.context.config().baseline_path(agent);
         let mut found = Vec::new();
+        let Some(path) = self.context.config().baseline_path(agent) else {
+            return found;
+        };
         for uid in users.into_iter().filter(|uid| *uid != 0 && *uid != own) {
             let writable = writable_paths(&path, uid).into_iter();
             found.extend(writable.map(|it| {

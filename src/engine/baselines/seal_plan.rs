@@ -262,7 +262,7 @@ impl Seals {
     /// [`ErrorKind::User`] if it is neither.
     pub fn baseline_name(&self, typed: &str, cwd: &Path) -> Result<String> {
         if let Some(agent) = self.context.config().agent(typed) {
-            return Ok(agent.baseline.clone());
+            return agent.required_baseline().map(str::to_string);
         }
         let directory = &self.context.config().general.baseline_dir;
         let from_cwd = cwd.join(typed);
@@ -316,13 +316,7 @@ impl Seals {
         let decisions = self.lint.load_lint_decisions().unwrap_or_default();
         let counted = self.lint.counted_seal();
         let mut names: BTreeSet<String> = sealed.names().map(str::to_string).collect();
-        names.extend(
-            self.context
-                .config()
-                .agents
-                .iter()
-                .map(|it| it.baseline.clone()),
-        );
+        names.extend(self.context.config().baseline_names().map(str::to_string));
         names.retain(|name| is_baseline_name(name));
         if let SealScope::Named(named) = scope {
             names.extend(named.iter().cloned());
@@ -381,7 +375,7 @@ impl Seals {
             (Some(_), Some(_)) => SealChangeKind::Changed,
         };
         let agents = self.context.config().agents.iter();
-        let users: Vec<&Agent> = agents.filter(|agent| agent.baseline == name).collect();
+        let users: Vec<&Agent> = agents.filter(|agent| agent.uses_baseline(name)).collect();
         let is_saved_here = digest.is_some_and(|it| with.saved.is_last_saved(name, it));
         let (is_accepted, is_in_scope) = match with.scope {
             SealScope::SavedHere => (is_saved_here, true),
@@ -429,7 +423,7 @@ impl Seals {
         let mut agents = self.context.config().agents.iter();
         let mut findings = self.lint.baseline_findings(
             &change.name,
-            agents.find(|agent| agent.baseline == change.name),
+            agents.find(|agent| agent.uses_baseline(&change.name)),
             bytes,
             sealed_bytes.map(|it| it.to_vec()),
             decisions,

@@ -149,7 +149,7 @@ impl RunHistory {
                     });
                 }
             }
-            resets.len() < self.context.config().agents.len()
+            resets.len() < self.context.config().reset_agents().count()
         })?;
         Ok(resets)
     }

@@ -91,7 +91,8 @@ impl Planner {
     ) -> Result<Plan> {
         self.shared_memories.refresh_shared_memories();
         let agents = unique_names(names).map(|name| self.context.agent(name));
-        let agents: Vec<&Agent> = agents.collect::<Result<_>>()?;
+        let mut agents: Vec<&Agent> = agents.collect::<Result<_>>()?;
+        leave_out_never_reset(&mut agents);
         self.context.archive().check_expected_for_write()?;
         let (steps, skipped) = self.plan_installation_steps(&agents, request, is_unlocked);
         let operation = match request {
@@ -99,7 +100,7 @@ impl Planner {
             None => Operation::Reset,
         };
         let count = steps.len() + skipped.len();
-        let is_whole_fleet = count == self.context.config().agents.len();
+        let is_whole_fleet = count == self.context.config().reset_agents().count();
         let plan = Plan {
             is_whole_fleet: is_whole_fleet && count > 1,
             ..Plan::new(operation, self.context.clock().now(), steps, skipped)
@@ -168,7 +169,8 @@ impl Planner {
     /// An agent that is not configured.
     pub fn plan_unobserved(&self, names: &[String], is_unlocked: bool) -> Result<Plan> {
         let agents = unique_names(names).map(|name| self.context.agent(name));
-        let agents: Vec<&Agent> = agents.collect::<Result<_>>()?;
+        let mut agents: Vec<&Agent> = agents.collect::<Result<_>>()?;
+        leave_out_never_reset(&mut agents);
         self.context.archive().check_expected_for_write()?;
         // A protected agent is refused only if it has something to reset, so it is observed.
         let is_protected = |agent: &&Agent| {
@@ -181,7 +183,9 @@ impl Planner {
         let mut steps = Vec::new();
         let mut skipped = Vec::new();
         for agent in agents {
-            if let Some(other) = self.shared_memories.known_sharing_agent(agent) {
+            if let Err(error) = agent.required_baseline() {
+                skipped.push(SkippedAgent::from_error(agent, State::Layout, &error));
+            } else if let Some(other) = self.shared_memories.known_sharing_agent(agent) {
                 let error = sharing_error(&other);
                 skipped.push(SkippedAgent::from_error(agent, State::Error, &error));
             } else if let Some(skip) = refused.remove(&agent.name) {
@@ -225,6 +229,7 @@ impl Planner {
         is_unlocked: bool,
         lint: &PlanLint<'e>,
     ) -> Result<Option<PlanStep>> {
+        agent.required_baseline()?;
         if let Some(block) = &seen.observation.blocker {
             return Err(block.to_error(&block.reason));
         }
@@ -634,6 +639,14 @@ impl Planner {
             mode,
         });
         Ok(Some(step))
+    }
+}
+
+/// Leaves out agents that are never reset, unless the plan is about one agent: a run of several is not
+/// about them.
+fn leave_out_never_reset(agents: &mut Vec<&Agent>) {
+    if agents.len() > 1 {
+        agents.retain(|agent| agent.has_reset());
     }
 }
 

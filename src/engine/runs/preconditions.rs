@@ -82,7 +82,7 @@ impl Runs {
         paths.extend(directories.iter().flat_map(|path| child_paths(path)));
         paths.extend(directories);
         for agent in agents {
-            paths.push(self.context.config().baseline_path(agent));
+            paths.extend(self.context.config().baseline_path(agent));
             paths.push(general.archive_dir.join(&agent.archive_subdir));
         }
         paths.extend(general.seal_signers.clone());

@@ -32,13 +32,15 @@ pub enum State {
     Scratch,
     /// Equal to the baseline.
     Clean,
+    /// A memory with a layout, which is never reset.
+    Layout,
     /// Not read yet.
     Loading,
 }
 
 impl State {
     /// All states, worst first.
-    pub const ALL: [State; 13] = [
+    pub const ALL: [State; 14] = [
         State::Tampered,
         State::HostKey,
         State::Drifted,
@@ -51,6 +53,7 @@ impl State {
         State::Busy,
         State::Scratch,
         State::Clean,
+        State::Layout,
         State::Loading,
     ];
 
@@ -74,6 +77,7 @@ impl State {
             State::Busy => "BUSY",
             State::Scratch => "SCRATCH",
             State::Clean => "CLEAN",
+            State::Layout => "LAYOUT",
             State::Loading => "LOADING",
         }
     }
@@ -93,6 +97,7 @@ impl State {
             State::Busy => "> ",
             State::Scratch => ". ",
             State::Clean => "  ",
+            State::Layout => "# ",
             State::Loading => "… ",
         }
     }
@@ -112,6 +117,7 @@ impl State {
             State::Busy => "locked by a run; wait for it to end",
             State::Scratch => "rules intact, notes below the separator",
             State::Clean => "equal to the baseline; nothing to reset",
+            State::Layout => "a memory of several files, which is never reset",
             State::Loading => "not read yet",
         }
     }
@@ -120,7 +126,7 @@ impl State {
     pub fn is_healthy(self) -> bool {
         matches!(
             self,
-            State::Scratch | State::Clean | State::Busy | State::Loading
+            State::Scratch | State::Clean | State::Layout | State::Busy | State::Loading
         )
     }
 }

@@ -79,6 +79,7 @@ impl MemoryChecks {
     }
 
     fn find_misplacement(&self, agent: &Agent) -> Option<Error> {
+        agent.baseline.as_ref()?;
         match self.context.probe_memory(&agent.location) {
             Ok(MemoryObject::Special(special)) => {
                 let history = self.ledger.history(&agent.name).unwrap_or_default();

@@ -467,7 +467,9 @@ impl Observer {
         memory: Result<ObservedMemory, TransportError>,
     ) -> ObservedAgent {
         let mut conditions = Conditions::default();
-        if let Err(refusal) = &subject.baseline {
+        if subject.agent.has_reset()
+            && let Err(refusal) = &subject.baseline
+        {
             let state = match refusal {
                 BaselineRefusal::Tampered(_) => State::Tampered,
                 BaselineRefusal::Unusable(_) => State::Error,
@@ -527,6 +529,18 @@ impl Observer {
         let agent = subject.agent;
         let observation = &mut seen.observation;
         match memory {
+            Ok(ObservedMemory::Special(SpecialFile::Directory)) if !agent.has_reset() => {
+                let layout = agent.layout.as_ref().map(|it| it.name.as_str());
+                let reason = format!("{}, never reset", layout.unwrap_or_default());
+                conditions.add(State::Layout, reason);
+            }
+            Ok(ObservedMemory::Absent) if !agent.has_reset() => {
+                observation.is_absent = true;
+                conditions.add(State::Missing, "memory_dir does not exist");
+            }
+            Ok(ObservedMemory::Special(_) | ObservedMemory::File(..)) if !agent.has_reset() => {
+                conditions.add(State::Error, "memory_dir is no directory");
+            }
             Ok(ObservedMemory::Absent) => {
                 observation.is_absent = true;
                 seen.similar_file = directory
@@ -584,6 +598,9 @@ impl Observer {
         conditions: &mut Conditions,
     ) {
         let agent = subject.agent;
+        if !agent.has_reset() {
+            return;
+        }
         let is_clean = conditions
             .found
             .iter()

@@ -125,7 +125,9 @@ pub(super) fn subject_of(config: &Config, kind: AlertKind, name: &str) -> Subjec
     let agent = config.agent(name);
     let host = agent.and_then(|agent| agent.location.host());
     match (kind, agent, host) {
-        (AlertKind::Tampered, Some(agent), _) => Subject::Baseline(agent.baseline.clone()),
+        (AlertKind::Tampered, Some(agent), _) if agent.has_reset() => {
+            Subject::Baseline(agent.baseline.clone().unwrap_or_default())
+        }
         (AlertKind::Hostkey | AlertKind::Unreachable, Some(agent), None) => {
             // A file system of this machine that does not answer.
             Subject::Agent(agent.name.clone())

@@ -71,7 +71,7 @@ pub fn find_missed_resets(
     let limit_of =
         |interval: ResetInterval| chrono::Duration::seconds(2 * i64::from(interval.seconds()));
     let interval_of = |agent: &Agent| agent.own_interval.or(of_fleet);
-    let intervals = config.agents.iter().filter_map(interval_of);
+    let intervals = config.reset_agents().filter_map(interval_of);
     let begin = intervals
         .map(limit_of)
         .max()
@@ -81,7 +81,7 @@ pub fn find_missed_resets(
     };
     let successes = engine.history().last_successes(begin)?;
     let changed = changed_at(&config.path);
-    let missed = config.agents.iter().filter_map(|agent| {
+    let missed = config.reset_agents().filter_map(|agent| {
         let interval = interval_of(agent)?;
         let last_success = successes.get(&agent.name).copied();
         let known = || first_seen(&agent.name).or(changed);

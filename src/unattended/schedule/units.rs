@@ -83,7 +83,7 @@ pub fn timer_argument(agent: Option<&str>) -> &str {
 
 /// Returns the agents that the timer for all agents resets.
 pub(super) fn shared_agents(config: &Config) -> impl Iterator<Item = &Agent> {
-    let agents = config.agents.iter();
+    let agents = config.reset_agents();
     agents.filter(|agent| agent.own_interval.is_none())
 }
 

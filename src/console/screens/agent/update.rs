@@ -185,11 +185,11 @@ pub fn open_at_trouble(model: &mut Model, name: String) -> Vec<Effect> {
 /// Opens an agent of a list; the evidence if its baseline differs from the sealed one.
 pub fn open_from_list(model: &mut Model, name: String) -> Vec<Effect> {
     let row = model.find_row(&name);
-    match row.filter(|row| row.state() == State::Tampered) {
-        Some(row) => {
-            let baseline = row.baseline.clone();
-            baselines::update::open_evidence(model, baseline)
-        }
+    match row
+        .filter(|row| row.state() == State::Tampered)
+        .and_then(|row| row.baseline.clone())
+    {
+        Some(baseline) => baselines::update::open_evidence(model, baseline),
         None => open_at_finding(model, name),
     }
 }
@@ -201,7 +201,7 @@ fn is_tampered(model: &Model, name: &str) -> bool {
 /// Opens the evidence about the baseline of the agent on the screen.
 pub fn open_baseline(model: &mut Model) -> Vec<Effect> {
     let row = model.find_row(&model.agent.agent);
-    let baseline = row.map(|row| row.baseline.clone());
+    let baseline = row.and_then(|row| row.baseline.clone());
     baseline.map_or_else(Vec::new, |baseline| {
         baselines::update::open_evidence(model, baseline)
     })
@@ -359,7 +359,7 @@ pub fn remember_promoted_lines(model: &mut Model) {
 pub fn unmark_saved_lines(model: &mut Model, baseline: &str, text: &[u8]) {
     let is_user = |agent: &String| {
         let row = model.find_row(agent);
-        row.is_some_and(|row| row.baseline == baseline)
+        row.is_some_and(|row| row.baseline.as_deref() == Some(baseline))
     };
     let users: Vec<String> = model
         .agent

@@ -686,6 +686,7 @@ fn next_step_hint(model: &Model, row: &AgentRow, observation: &Observation) -> S
             let tab = key(Command::NextTab);
             format!("{diff} shows the diff, {diff} then {tab} the notes; {plan} plans a reset.")
         }
+        State::Layout => "A memory of several files; it is never reset.".to_string(),
         State::Clean | State::Loading => "Nothing to do.".to_string(),
     }
 }

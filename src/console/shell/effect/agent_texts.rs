@@ -140,7 +140,10 @@ impl TextPreparer {
             return Err(format!("the difference of {name} is {why}"));
         }
         let directory = &self.engine.config().general.baseline_dir;
-        let baseline = directory.join(&agent.baseline).display().to_string();
+        let name = agent
+            .required_baseline()
+            .map_err(|error| error.to_string())?;
+        let baseline = directory.join(name).display().to_string();
         let memory = agent.location.memory().display().to_string();
         let (old, new) = match detail.reference_label() {
             Some(_) if detail.next_operator_part.is_some() => (memory, baseline),
@@ -177,6 +180,7 @@ impl TextPreparer {
             }
         }
         let change = self.engine.baselines().compare_baseline(agent);
+        let change = change.map_err(|error| error.to_string());
         let deadline = self.engine.clock().instant() + DIFF_TIMEOUT;
         let texts = AgentTexts {
             agent: name.to_string(),
@@ -184,8 +188,13 @@ impl TextPreparer {
             generation,
             diff: text::prepare_diff(&detail, Some(deadline)),
             scratch: text::prepare_scratch(&detail),
-            baseline: text::prepare_baseline_diff(&change, Some(deadline)),
-            baseline_titles: facts::baseline_diff_titles(&change),
+            baseline: match &change {
+                Ok(change) => text::prepare_baseline_diff(change, Some(deadline)),
+                Err(why) => PreparedText::note(why.clone()),
+            },
+            baseline_titles: change
+                .as_ref()
+                .map_or_else(|_| Default::default(), facts::baseline_diff_titles),
             facts: facts::agent_facts(&self.engine, agent, &observation, &detail),
             diff_titles: facts::diff_titles(agent, &detail),
             findings,

@@ -25,15 +25,16 @@ type Fact = (&'static str, TextLine);
 /// Returns the titles of the baseline and the memory, the sides of a diff.
 pub(super) fn diff_titles(agent: &Agent, detail: &AgentDetail) -> [String; 2] {
     let memory = agent.location.memory().display();
+    let name = agent.baseline.as_deref().unwrap_or_default();
     if detail.next_operator_part.is_some() {
         return [
             format!("memory {memory} (above {})", agent.separator),
-            format!("baseline {}", agent.baseline),
+            format!("baseline {name}"),
         ];
     }
     let baseline = match detail.reference_label() {
-        Some(version) => format!("{version} of {}", agent.baseline),
-        None => format!("baseline {}", agent.baseline),
+        Some(version) => format!("{version} of {name}"),
+        None => format!("baseline {name}"),
     };
     [
         format!("{baseline} (above {})", agent.separator),
@@ -256,7 +257,9 @@ fn content_facts(content: &MemoryContent, detail: &AgentDetail, zone: Zone) -> V
 }
 
 fn baseline_facts(engine: &Engine, agent: &Agent, detail: &AgentDetail) -> Vec<Fact> {
-    let path = engine.config().baseline_path(agent);
+    let Some(path) = engine.config().baseline_path(agent) else {
+        return Vec::new();
+    };
     let mut facts = vec![
         heading_fact("Baseline"),
         plain_fact("path", path.display().to_string()),

@@ -394,7 +394,8 @@ fn missing_baseline_is_not_edited() {
     std::fs::remove_file(root.path().join("a.md")).unwrap();
     let error = handoff::prepare_edit(&engine, "a").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Conflict);
-    let path = engine.config().baseline_path(engine.agent("a").unwrap());
+    let agent = engine.agent("a").unwrap();
+    let path = engine.config().baseline_path(agent).unwrap();
     assert_eq!(
         error.to_string(),
         format!(

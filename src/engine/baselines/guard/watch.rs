@@ -205,7 +205,7 @@ impl Guard {
         let files = config
             .agents
             .iter()
-            .map(|agent| config.baseline_path(agent));
+            .filter_map(|agent| config.baseline_path(agent));
         let mut directories: BTreeSet<PathBuf> = files
             .filter_map(|file| Some(file.parent()?.to_path_buf()))
             .collect();

@@ -50,10 +50,11 @@ impl<'e> PlanLint<'e> {
         }
         let text = baseline.bytes();
         let seal = self.seal.as_ref();
-        let sealed = seal.and_then(|it| it.expected_digest(&agent.baseline));
+        let file = agent.baseline.as_deref().unwrap_or_default();
+        let sealed = seal.and_then(|it| it.expected_digest(file));
         let sealed_version = sealed.filter(|it| *it == baseline.digest());
         let findings = self.lint.baseline_findings(
-            &agent.baseline,
+            file,
             Some(agent),
             text,
             sealed_version.map(|_| text.to_vec()),

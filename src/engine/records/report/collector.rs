@@ -347,7 +347,8 @@ impl<'e> ReportCollector<'e> {
     fn seal_reports(&self) -> Vec<BrokenSealReport> {
         let baseline = |period: &StatePeriod| {
             let agent = self.agent(&period.agent);
-            agent.map_or_else(|| period.agent.clone(), |agent| agent.baseline.clone())
+            let baseline = agent.and_then(|agent| agent.baseline.clone());
+            baseline.unwrap_or_else(|| period.agent.clone())
         };
         let groups = self.grouped_periods(&[State::Tampered], baseline);
         let reports = groups.into_iter().filter_map(|(baseline, periods)| {

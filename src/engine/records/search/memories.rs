@@ -23,7 +23,7 @@ impl ArchiveSearch {
         if !request.query.has_text() && !filter.names_source(Source::Live) {
             return;
         }
-        let agents = self.context.config().agents.iter();
+        let agents = self.context.config().reset_agents();
         let (local, remote): (Vec<&Agent>, Vec<&Agent>) = agents
             .filter(|it| filter.allows_memory(&it.name))
             .partition(|it| it.location.host().is_none());

@@ -143,18 +143,18 @@ impl Verifier {
         let mut baselines = self.baselines.baseline_cache();
         let mut checked = HashSet::new();
         for agent in &self.context.config().agents {
-            if !checked.insert(&agent.baseline) {
+            let Some(name) = agent.baseline.as_ref().filter(|it| checked.insert(*it)) else {
                 continue;
-            }
+            };
             match baselines.load(agent) {
                 Ok(_) if is_sealed => verification.counts.sealed_baselines += 1,
                 Ok(_) => verification.counts.unsealed_baselines += 1,
                 Err(BaselineRefusal::Tampered(error)) => {
-                    verification.add_baseline_error(&agent.baseline, &error);
+                    verification.add_baseline_error(name, &error);
                 }
                 Err(BaselineRefusal::Unusable(error)) => {
-                    match self.check_sealed_file(&agent.baseline, &mut seal, &mut wait) {
-                        Err(error) => verification.add_baseline_error(&agent.baseline, &error),
+                    match self.check_sealed_file(name, &mut seal, &mut wait) {
+                        Err(error) => verification.add_baseline_error(name, &error),
                         Ok(()) => verification.notes.push(error.message().to_string()),
                     }
                 }

@@ -23,8 +23,8 @@ impl RunEnding<'_, '_> {
     /// Ends the run after its last agent: retention, and the report.
     pub(super) fn finish(&self, mut results: Vec<AgentResult>, began: Instant) -> RunReport {
         let plan = self.run.plan;
-        let is_whole_fleet =
-            plan.steps.len() + plan.skipped.len() == self.run.runs.context.config().agents.len();
+        let is_whole_fleet = plan.steps.len() + plan.skipped.len()
+            == self.run.runs.context.config().reset_agents().count();
         if is_whole_fleet && plan.operation.installs_baselines() {
             self.run.report_unclaimed_journals();
         }

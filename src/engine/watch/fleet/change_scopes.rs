@@ -55,8 +55,9 @@ pub(super) fn change_scopes(watch: &Watch) -> ChangeScopes {
         if let MemoryLocation::Local { memory, .. } = &agent.location {
             add(memory, ChangeTarget::Agent(agent.name.clone()));
         }
-        let baseline = config.baseline_path(agent);
-        add(&baseline, ChangeTarget::Agent(agent.name.clone()));
+        if let Some(baseline) = config.baseline_path(agent) {
+            add(&baseline, ChangeTarget::Agent(agent.name.clone()));
+        }
         let lock = lock::holder_path(watch.context.archive(), &agent.name);
         add(&lock, ChangeTarget::Agent(agent.name.clone()));
     }

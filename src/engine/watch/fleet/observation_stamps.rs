@@ -235,8 +235,10 @@ impl<'a> StampReader<'a> {
             .baselines
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let read = || stamp_of(&self.watch.context.config().baseline_path(agent));
-        *known.entry(&agent.baseline).or_insert_with(read)
+        let config = self.watch.context.config();
+        let read = |name| stamp_of(&config.general.baseline_dir.join(name));
+        let name = agent.baseline.as_ref()?;
+        *known.entry(name).or_insert_with(|| read(name))
     }
 }
 

@@ -67,7 +67,7 @@ fn assert_valid_agent(agent: &Agent) {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     assert!(agent.name.chars().all(allowed) && !agent.name.is_empty());
     assert!(agent.name != "all" && agent.name != "general");
-    for inside in [&agent.baseline, &agent.archive_subdir] {
+    for inside in agent.baseline.iter().chain([&agent.archive_subdir]) {
         let mut parts = Path::new(inside).components();
         assert!(
             parts.all(|part| matches!(part, Component::Normal(_))),
