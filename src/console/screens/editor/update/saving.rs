@@ -12,10 +12,9 @@ use crate::base::error::{Error, ErrorKind};
 use crate::base::quantity::format_count;
 use crate::base::untrusted;
 use crate::console::chooser;
-use crate::console::command::Command;
+use crate::console::command::{Command, require};
 use crate::console::message::{Effect, FileComparison, ReplacedBaseline, SavedText, TextSave};
 use crate::console::model::Model;
-use crate::console::overlay::{Chooser, Overlay};
 use crate::console::screens::editor::buffer::TextBuffer;
 use crate::console::screens::editor::state::{EditorDialog, EditorScreen, FileOnDisk, SaveDialog};
 use crate::console::screens::log::state::MessageLevel;
@@ -56,7 +55,7 @@ pub fn run_command_line(model: &mut Model, command: &str) -> Vec<Effect> {
         }
         // Anything else is meant for the palette.
         other => {
-            chooser::open_chooser(model, Overlay::Palette(Chooser::with_query(other)));
+            chooser::open_palette(model, other);
             Vec::new()
         }
     }
@@ -196,6 +195,32 @@ fn show_comparison(model: &mut Model, compared: FileComparison) {
     dialog.dropped_lines = compared.dropped_lines;
     dialog.loses_separator = loses_separator;
     dialog.guard.restart(now);
+}
+
+/// Checks a command that answers the question of the editor.
+pub fn check_answer(model: &Model, command: Command) -> Result<(), String> {
+    let dialog = model.editor.as_ref().and_then(|it| it.dialog.as_ref());
+    let is_offered = match dialog {
+        Some(EditorDialog::Save(dialog)) => {
+            command == Command::ConfirmSave && dialog.diff.is_some() && !dialog.is_saving
+        }
+        Some(EditorDialog::Draft { .. }) => matches!(
+            command,
+            Command::ShowChanges | Command::RecoverDraft | Command::DiscardDraft
+        ),
+        Some(EditorDialog::Changed { disk, .. }) => match command {
+            Command::MergeChanges | Command::TakeTheirs => {
+                let is_editable = model
+                    .editor
+                    .as_ref()
+                    .is_some_and(|it| it.whole_text.is_none());
+                disk.bytes().is_some() && is_editable
+            }
+            _ => matches!(command, Command::ShowChanges | Command::OverwriteFile),
+        },
+        Some(EditorDialog::Message(_)) | None => false,
+    };
+    require(is_offered, "not an answer to this question")
 }
 
 /// Performs a command that answers the open question.
