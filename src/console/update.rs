@@ -49,7 +49,7 @@ pub const CURSOR_SETTLE_TIME: Duration = Duration::from_secs(1);
 pub fn update(model: &mut Model, now: Moment, msg: Msg) -> Vec<Effect> {
     let ignored = model.key_guard_notice_until().is_some();
     model.now = now;
-    background_jobs::finish_jobs(model, &msg);
+    background_jobs::follow_message(model, &msg);
     let mut effects = handle_message(model, msg);
     effects.extend(archives::update::request_due(model));
     effects.extend(agent::update::request_due(model));
@@ -60,7 +60,7 @@ pub fn update(model: &mut Model, now: Moment, msg: Msg) -> Vec<Effect> {
         model.fleet.saved_view_state = view.clone();
         effects.insert(0, Effect::SaveViewState(view));
     }
-    background_jobs::begin_jobs(model, &effects);
+    background_jobs::begin_reads(model, &effects);
     model.is_dirty |= model.refresh_jobs();
     model.is_dirty |= ignored != model.key_guard_notice_until().is_some();
     effects
