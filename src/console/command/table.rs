@@ -37,6 +37,12 @@ impl IntoEffects for () {
     }
 }
 
+impl IntoEffects for Option<Effect> {
+    fn into_effects(self) -> Vec<Effect> {
+        self.into_iter().collect()
+    }
+}
+
 impl IntoEffects for Vec<Effect> {
     fn into_effects(self) -> Vec<Effect> {
         self
@@ -180,19 +186,19 @@ commands! { |model, command, key|
     RedoTyping             "redo-typing"    ""                   Actions    &[Editor], ["^r"], "Redo the last change that was undone":
         _ if editor::check_editable(model) => editor::undo_typing(model, TextBuffer::redo, "nothing to redo");
     ConfirmSave            "confirm-save"   "save"               Actions    &[EditorDialog], ["y"], "Save the text as shown":
-        _ if editor::check_answer(model, command) => editor::perform_answer(model, command);
+        _ if editor::check_save(model) => editor::confirm_save(model);
     ShowChanges            "changes"        "diff"               Actions    &[EditorDialog], ["d"], "Show or hide the difference from the file":
-        _ if editor::check_answer(model, command) => editor::perform_answer(model, command);
+        _ if editor::check_changes(model) => editor::toggle_changes(model);
     MergeChanges           "merge"          "merge"              Actions    &[EditorDialog], ["m"], "Merge both changes; conflicts are marked in the text":
-        _ if editor::check_answer(model, command) => editor::perform_answer(model, command);
+        _ if editor::check_changed_text(model) => editor::merge_changes(model);
     TakeTheirs             "theirs"         "take theirs"        Actions    &[EditorDialog], ["t"], "Take the file as it is now; u brings your text back":
-        _ if editor::check_answer(model, command) => editor::perform_answer(model, command);
+        _ if editor::check_changed_text(model) => editor::take_theirs(model);
     OverwriteFile          "overwrite-file" "overwrite"          Actions    &[EditorDialog], ["o"], "Save your text over the changed file; asks for the word":
-        _ if editor::check_answer(model, command) => editor::perform_answer(model, command);
+        _ if editor::check_changed_file(model) => editor::prompt_overwrite(model);
     RecoverDraft           "recover"        "recover"            Actions    &[EditorDialog], ["r"], "Continue with the text that was not saved":
-        _ if editor::check_answer(model, command) => editor::perform_answer(model, command);
+        _ if editor::check_draft(model) => editor::take_draft(model);
     DiscardDraft           "discard"        "discard"            Actions    &[EditorDialog], ["x"], "Remove the text that was not saved; asks for the word":
-        _ if editor::check_answer(model, command) => editor::perform_answer(model, command);
+        _ if editor::check_draft(model) => editor::prompt_discard(model);
     UndoSave               "undo-save"      "undo save"          Actions    &[Editor, Log], ["z"], "Plan to put back the version from before a save":
         _ if undo::check_save(model) => undo::plan_undo(model);
     CommandLine            "command-line"   "w save, wq, q!" Actions   &[Editor, EditorSelection, EditorPanel], [":"], "Type w, wq, q, w! or q!, or a line number":

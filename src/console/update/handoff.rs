@@ -25,9 +25,9 @@ pub fn copy_to_clipboard(model: &mut Model, command: Command) -> Vec<Effect> {
 }
 
 /// Requests the patch of the agent that a key is about.
-pub fn request_patch(model: &mut Model) -> Vec<Effect> {
+pub fn request_patch(model: &mut Model) -> Option<Effect> {
     let agent = model.subject_agent().map(str::to_string);
-    agent.map(Effect::PreparePatch).into_iter().collect()
+    agent.map(Effect::PreparePatch)
 }
 
 /// Copies a patch.

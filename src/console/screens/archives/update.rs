@@ -491,9 +491,8 @@ pub fn handle_comparison(
 }
 
 /// Finds the run that wrote the entry under the cursor, to plan its undo.
-pub fn find_run(model: &mut Model) -> Vec<Effect> {
-    let path = current_path(model);
-    path.map(Effect::FindEntryRun).into_iter().collect()
+pub fn find_run(model: &mut Model) -> Option<Effect> {
+    current_path(model).map(Effect::FindEntryRun)
 }
 
 /// Plans to put back the memory from before the run that wrote an entry, if that is still the one

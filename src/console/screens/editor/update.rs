@@ -23,8 +23,9 @@ pub use other_texts::{
 pub use panel::{cycle_panel, fix_finding, go_to_finding, handle_analysis, open_selected};
 pub use promoting::promote_lines;
 pub use saving::{
-    check_answer, confirm_overwrite, handle_compared, handle_merged, handle_saved, perform_answer,
-    run_command_line,
+    check_changed_file, check_changed_text, check_changes, check_draft, check_save,
+    confirm_overwrite, confirm_save, handle_compared, handle_merged, handle_saved, merge_changes,
+    prompt_discard, prompt_overwrite, run_command_line, take_draft, take_theirs, toggle_changes,
 };
 pub use scrolling::{go_to_end, keep_cursor_visible, move_cursor, move_half_page, move_page};
 use scrolling::{jump_after, jump_in_text};
@@ -39,7 +40,7 @@ use super::state::{EditorDialog, EditorScreen};
 use crate::base::error::Error;
 use crate::console::age::format_time;
 use crate::console::chooser;
-use crate::console::command::{Command, KeyContext, require};
+use crate::console::command::{Command, KeyContext};
 use crate::console::handoff::HandoffRequest;
 use crate::console::keys::key::{Key, KeyCode};
 use crate::console::message::Effect;
@@ -92,14 +93,11 @@ pub fn open_evidence(model: &mut Model) -> Vec<Effect> {
 
 /// Checks that the editor shows what a save said of a baseline that is not sealed.
 pub fn check_evidence(model: &Model) -> Result<(), String> {
-    let is_unsealed_save = model.editor.as_ref().is_some_and(|it| {
-        matches!(it.dialog, Some(EditorDialog::Message(_)))
-            && matches!(
-                it.opened.seal,
-                SealMatch::SavedHere(_) | SealMatch::Mismatch(_)
-            )
-    });
-    require(is_unsealed_save, "not an answer to this question")
+    saving::check_dialog(model, |editor, dialog| {
+        let seal = &editor.opened.seal;
+        matches!(dialog, EditorDialog::Message(_))
+            && matches!(seal, SealMatch::SavedHere(_) | SealMatch::Mismatch(_))
+    })
 }
 
 /// Opens the palette with what was typed behind `:`.
