@@ -362,7 +362,7 @@ impl Model {
     ///
     /// # Errors
     /// The reason why changes are refused.
-    pub fn check_not_forced(&self) -> Result<(), String> {
+    pub fn check_started_writable(&self) -> Result<(), String> {
         if self.read_only.is_forced {
             return self.check_writable();
         }

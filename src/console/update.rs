@@ -1,6 +1,6 @@
 //! The update function: applies a message to the model and returns the effects to execute.
 //! Pure: no input or output, no clock, no terminal library. What a screen does is in its
-//! directory; the child modules handle commands, keys, overlays and handoffs.
+//! directory; the child modules handle keys, overlays, plans and handoffs.
 
 pub(super) mod handoff;
 mod keys;

@@ -121,6 +121,6 @@ fn check_offers(model: &Model, offers: &[UndoOffer]) -> Result<(), String> {
 
 /// Checks that the save of the baseline that a key is about can be undone.
 pub fn check_save(model: &Model) -> Result<(), String> {
-    model.check_not_forced()?;
+    model.check_started_writable()?;
     require(model.undone_save().is_some(), no_save_reason(model))
 }

@@ -26,7 +26,7 @@ const TEMPLATE_SOURCE: &str = "template";
 
 /// Checks that another plan over baselines can be made.
 pub fn check_planning(model: &Model) -> Result<(), String> {
-    model.check_not_forced()?;
+    model.check_started_writable()?;
     require(!model.is_writing_baselines(), BEING_WRITTEN_REASON)
 }
 
@@ -41,7 +41,7 @@ fn ready_plan(model: &Model) -> Result<&BaselinePlanView, String> {
 
 /// Checks that the plan is a seal, which can be signed.
 pub fn check_signing(model: &Model) -> Result<(), String> {
-    model.check_not_forced()?;
+    model.check_started_writable()?;
     let is_seal = matches!(ready_plan(model)?.request, BaselinePlanRequest::Seal { .. });
     require(is_seal, "only a seal is signed")
 }

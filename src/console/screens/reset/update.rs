@@ -99,7 +99,7 @@ fn runnable_plan(model: &Model) -> Result<&PlanView, String> {
 /// Checks that a key confirms the plan.
 pub fn check_confirmation(model: &Model) -> Result<(), String> {
     ready_plan(model)?;
-    model.check_not_forced()?;
+    model.check_started_writable()?;
     let view = runnable_plan(model)?;
     match view.prompt.confirmation {
         Confirmation::TypedText(_) => Err("type the words to confirm this plan".to_string()),
