@@ -4,7 +4,6 @@
 
 pub mod age;
 pub mod agent_row;
-pub mod availability;
 pub mod chooser;
 pub mod command;
 mod confirmation_line;

@@ -4,8 +4,7 @@
 use std::cmp::Reverse;
 
 use super::age::format_time;
-use super::availability;
-use super::command::{Command, CommandCategory, KeyContext};
+use super::command::{Command, CommandCategory, KeyContext, check_enabled, offered_commands};
 use super::filter;
 use super::model::{Model, RunSign, equivalent_command};
 use super::overlay::{Chooser, ChooserItem, Overlay};
@@ -39,7 +38,7 @@ pub struct ChooserChoice {
 pub fn list_choices(model: &Model, overlay: &Overlay) -> Vec<ChooserChoice> {
     match overlay {
         Overlay::Help(chooser) => {
-            let mut choices: Vec<ChooserChoice> = availability::offered_commands(model)
+            let mut choices: Vec<ChooserChoice> = offered_commands(model)
                 .map(|spec| command_choice(model, spec.command))
                 .collect();
             choices.sort_by_key(|choice| choice.category);
@@ -142,6 +141,16 @@ pub fn open_chooser(model: &mut Model, mut overlay: Overlay) {
         chooser.selected = on.map(|choice| choice.item);
     }
     model.overlay = Some(overlay);
+}
+
+/// Opens help.
+pub fn open_help(model: &mut Model) {
+    open_chooser(model, Overlay::Help(Chooser::for_browsing()));
+}
+
+/// Opens the palette with a query.
+pub fn open_palette(model: &mut Model, query: &str) {
+    open_chooser(model, Overlay::Palette(Chooser::with_query(query)));
 }
 
 /// Returns the item of the palette whose whole name is the query, with or without its kind.
@@ -294,7 +303,7 @@ fn palette_choices(model: &Model, chooser: &Chooser) -> Vec<ChooserChoice> {
 /// orders, themes, filters and agents.
 fn all_palette_choices(model: &Model) -> Vec<ChooserChoice> {
     // The list of tabs contains the diff.
-    let commands = availability::offered_commands(model)
+    let commands = offered_commands(model)
         .filter(|spec| !matches!(spec.command, Command::Palette | Command::OpenDiff));
     let mut choices: Vec<ChooserChoice> = commands
         .map(|spec| command_choice(model, spec.command))
@@ -418,7 +427,7 @@ fn command_choice(model: &Model, command: Command) -> ChooserChoice {
         title: spec.title.to_string(),
         keys: keymap.joined_sequences_in(model.key_context(), command),
         equivalent_command: equivalent_command::for_command(model, command),
-        disabled_reason: availability::check_enabled(command, model).err(),
+        disabled_reason: check_enabled(command, model).err(),
         category: Some(spec.category),
     }
 }

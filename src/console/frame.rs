@@ -3,8 +3,10 @@
 
 use unicode_width::UnicodeWidthStr;
 
-use super::availability;
-use super::command::{Command, CommandCategory, CommandSpec, KeyContext, requests_plan};
+use super::command::{
+    Command, CommandCategory, CommandSpec, KeyContext, check_enabled, offered_commands,
+    requests_plan,
+};
 use super::model::Model;
 use super::screen::Screen;
 use super::screens::agent::state::AgentTab;
@@ -234,7 +236,7 @@ impl KeyHint {
 
     /// Draws the hint and returns the column behind it.
     fn draw(&self, model: &Model, canvas: &mut Canvas<'_>, x: u16, y: u16) -> u16 {
-        let (key, text) = match availability::check_enabled(self.command, model) {
+        let (key, text) = match check_enabled(self.command, model) {
             Ok(()) => (Role::Key, Role::Text),
             Err(_) => (Role::Disabled, Role::Disabled),
         };
@@ -254,7 +256,7 @@ fn begins_with_digit(keymap: &keymap::Keymap, command: Command) -> bool {
 fn visible_hints(model: &Model) -> Vec<KeyHint> {
     let context = model.key_context();
     let keymap = &model.preferences.keymap;
-    let mut specs: Vec<_> = availability::offered_commands(model)
+    let mut specs: Vec<_> = offered_commands(model)
         .filter(|spec| !spec.hint.is_empty() && spec.command != Command::Help)
         .filter(|spec| is_hint_relevant(spec.command, model))
         .filter(|spec| !context.takes_counts() || !begins_with_digit(keymap, spec.command))
@@ -304,7 +306,7 @@ pub fn blocked_step(model: &Model, agent: &str) -> Option<String> {
         return Some(format!("{open} shows the change"));
     }
     let plan = Command::PlanReset;
-    let is_enabled = availability::check_enabled(plan, model).is_ok();
+    let is_enabled = check_enabled(plan, model).is_ok();
     is_enabled.then(|| format!("{} says what to do", model.key_hint(plan)))
 }
 
@@ -392,7 +394,7 @@ fn needs_entry(command: Command, model: &Model) -> bool {
 fn is_hint_relevant(command: Command, model: &Model) -> bool {
     match (model.key_context(), &model.reset.stage) {
         (context, _) if command == Command::VerifyNow => context == KeyContext::Verify,
-        _ if command == Command::PlanOtherUndo => model.other_undo_refusal().is_none(),
+        _ if command == Command::PlanOtherUndo => model.check_other_undo().is_ok(),
         (KeyContext::Result, ResetStage::Result(result)) => match command {
             Command::RetryFailed => model.retry_request().is_ok(),
             Command::PlanUndo => !model.undoable_agents(result).is_empty(),
@@ -440,9 +442,7 @@ fn is_hint_relevant(command: Command, model: &Model) -> bool {
         (KeyContext::PrunePlan, _) => command == Command::GoBack,
         (KeyContext::Timeline, _) => !matches!(command, Command::ToggleMark | Command::GoLog),
         (KeyContext::BaselinePlan, _) => match command {
-            Command::ConfirmPlan | Command::NameSigningKey => {
-                availability::check_baseline_plan(model, command).is_ok()
-            }
+            Command::ConfirmPlan | Command::NameSigningKey => check_enabled(command, model).is_ok(),
             Command::Palette | Command::GoLog => false,
             _ => true,
         },
@@ -458,7 +458,7 @@ fn is_hint_relevant(command: Command, model: &Model) -> bool {
         (KeyContext::Plan, _) => command == Command::GoBack,
         (KeyContext::EditorDialog, _) => match command {
             Command::GoLog | Command::Palette => false,
-            _ => availability::check_enabled(command, model).is_ok(),
+            _ => check_enabled(command, model).is_ok(),
         },
         (KeyContext::Editor | KeyContext::EditorSelection, _) => {
             is_editor_hint_relevant(command, model)

@@ -24,7 +24,7 @@ pub use trouble::{FittedTrouble, TroubleLine, TroubleOrigin, TroubleVisit, Troub
 pub use undo_offers::{OfferedPlan, UndoOffer, UndoOffers};
 
 use super::agent_row::AgentRow;
-use super::command::{Command, CommandSpec, KeyContext};
+use super::command::{Command, CommandSpec, KeyContext, require};
 use super::handoff::HandoffRequest;
 use super::overlay::{Overlay, PendingKeys};
 use super::preferences::{self, Preferences};
@@ -348,6 +348,35 @@ impl Model {
             }
             _ => None,
         }
+    }
+
+    /// Checks that changes are not refused.
+    ///
+    /// # Errors
+    /// The reason why they are.
+    pub fn check_writable(&self) -> Result<(), String> {
+        self.read_only_reason().map_or(Ok(()), Err)
+    }
+
+    /// Checks that the console was not started read-only.
+    ///
+    /// # Errors
+    /// The reason why changes are refused.
+    pub fn check_started_writable(&self) -> Result<(), String> {
+        if self.read_only.is_forced {
+            return self.check_writable();
+        }
+        Ok(())
+    }
+
+    /// Checks that no run is in progress.
+    ///
+    /// # Errors
+    /// The reason why a command has to wait.
+    pub fn check_no_run(&self) -> Result<(), String> {
+        let key = self.key_hint(Command::GoReset);
+        let reason = format!("a run is in progress; {key} shows it");
+        require(!self.is_running(), reason)
     }
 
     /// Names the keys that unlock an agent protected as read-only, and for how long.

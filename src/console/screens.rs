@@ -82,7 +82,7 @@ pub mod verify {
     pub(in crate::console) mod view;
 }
 
-use super::command::{Command, KeyContext};
+use super::command::KeyContext;
 use super::message::Effect;
 use super::model::Model;
 use super::screen::Screen;
@@ -202,39 +202,32 @@ pub(super) fn move_cursor(model: &mut Model, by: isize) -> Vec<Effect> {
     Vec::new()
 }
 
-/// Opens the item under the cursor.
-pub(super) fn open_selected(model: &mut Model) -> Vec<Effect> {
+/// Moves the cursor by pages, or scrolls.
+pub(super) fn move_page(model: &mut Model, by: isize) -> Vec<Effect> {
     match model.screen {
-        Screen::Agent if model.agent.is_list() => return agent::update::open_run_diff(model),
-        Screen::Agent => return agent::update::open_baseline(model),
-        Screen::Baselines => return baselines::update::open_selected(model),
-        Screen::Verify => return verify::update::open_selected(model),
-        Screen::Hosts => hosts::update::show_host_agents(model),
-        Screen::BaselinePlan => {}
-        Screen::Archives => archives::update::open_selected(model),
-        Screen::Log if model.log.schedule.is_focused => {
-            log::update::schedule::open_dialog(model);
-        }
-        Screen::Log => log::update::open_selected(model),
-        Screen::Editor if model.key_context() == KeyContext::EditorPanel => {
-            return editor::update::open_selected(model);
-        }
-        Screen::Editor => return editor::update::open_evidence(model),
-        Screen::Fleet | Screen::Reset => {
-            let name = model.subject_agent().map(str::to_string);
-            return name.map_or_else(Vec::new, |name| agent::update::open_from_list(model, name));
-        }
+        Screen::Editor => editor::update::move_page(model, by),
+        _ => move_cursor(model, by * page_rows(model) as isize),
     }
-    Vec::new()
 }
 
-/// Marks agents, lines of the scratch or baselines, or clears their marks.
-pub(super) fn change_marks(model: &mut Model, command: Command) {
+/// Moves the cursor by half pages, or scrolls.
+pub(super) fn move_half_page(model: &mut Model, by: isize) -> Vec<Effect> {
     match model.screen {
-        Screen::Agent => agent::update::change_marks(model, command),
-        Screen::Baselines => baselines::update::change_marks(model, command),
-        Screen::Archives => archives::update::change_marks(model, command),
-        _ => fleet::update::change_marks(model, command),
+        Screen::Editor => editor::update::move_half_page(model, by),
+        _ => move_cursor(model, by * (page_rows(model) / 2) as isize),
+    }
+}
+
+/// Goes to the first or last row.
+pub(super) fn go_to_end(model: &mut Model, is_last: bool) -> Vec<Effect> {
+    let by = if is_last {
+        isize::MAX / 2
+    } else {
+        isize::MIN / 2
+    };
+    match model.screen {
+        Screen::Editor => editor::update::go_to_end(model, is_last),
+        _ => move_cursor(model, by),
     }
 }
 
@@ -257,6 +250,12 @@ pub(super) fn go_back(model: &mut Model, key: Key) -> Vec<Effect> {
         return Vec::new();
     }
     baselines::update::reload_on_return(model)
+}
+
+/// Goes to the previous screen.
+pub(super) fn go_to_previous(model: &mut Model) -> Vec<Effect> {
+    let previous = model.previous_screen.unwrap_or(Screen::Fleet);
+    return_to(model, previous)
 }
 
 /// Goes to a screen that was shown before, and reads again what may have changed there.
@@ -326,9 +325,6 @@ pub(super) fn go_to_next_hit(model: &mut Model, is_forward: bool) {
     match model.screen {
         Screen::Log => log::update::go_to_next_hit(model, is_forward),
         Screen::Editor => editor::update::go_to_next_hit(model, is_forward),
-        Screen::Archives if model.archives.page != ArchivesPage::Comparison => {
-            archives::update::go_to_next_hit(model, is_forward);
-        }
         _ => model.go_to_next_hit(is_forward),
     }
 }

@@ -1,26 +1,24 @@
 //! The update function: applies a message to the model and returns the effects to execute.
 //! Pure: no input or output, no clock, no terminal library. What a screen does is in its
-//! directory; the child modules handle commands, keys, overlays and handoffs.
+//! directory; the child modules handle keys, overlays, plans and handoffs.
 
-mod commands;
 pub(super) mod handoff;
 mod keys;
-mod overlay;
+pub(super) mod overlay;
 pub(super) mod plan;
-mod question;
+pub(super) mod question;
 mod timer_dialog;
-mod trouble;
-mod undo;
+pub(super) mod trouble;
+pub(super) mod undo;
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use zeroize::Zeroize;
 
-pub use commands::perform_command;
 use keys::{handle_keys, handle_paste};
 
-use super::command::Command;
+use super::command::{self, Command};
 use super::handoff::HandoffRequest;
 use super::message::{AgentTexts, Effect, Msg};
 use super::model::{Model, Moment, REFRESH_INTERVAL, background_jobs};
@@ -38,6 +36,7 @@ use super::screens::{
 };
 use crate::config::{Diagnostic, DiagnosticLevel};
 use crate::console::agent_row::AgentRow;
+use crate::console::keys::key::Key;
 use crate::console::keys::key_guard::KeyGuard;
 use crate::engine::{Observation, SavedObservations};
 
@@ -50,7 +49,7 @@ pub const CURSOR_SETTLE_TIME: Duration = Duration::from_secs(1);
 pub fn update(model: &mut Model, now: Moment, msg: Msg) -> Vec<Effect> {
     let ignored = model.key_guard_notice_until().is_some();
     model.now = now;
-    background_jobs::finish_jobs(model, &msg);
+    background_jobs::follow_message(model, &msg);
     let mut effects = handle_message(model, msg);
     effects.extend(archives::update::request_due(model));
     effects.extend(agent::update::request_due(model));
@@ -61,10 +60,25 @@ pub fn update(model: &mut Model, now: Moment, msg: Msg) -> Vec<Effect> {
         model.fleet.saved_view_state = view.clone();
         effects.insert(0, Effect::SaveViewState(view));
     }
-    background_jobs::begin_jobs(model, &effects);
+    background_jobs::begin_reads(model, &effects);
     model.is_dirty |= model.refresh_jobs();
     model.is_dirty |= ignored != model.key_guard_notice_until().is_some();
     effects
+}
+
+/// Performs a command that `key` triggered, or shows why it cannot run now.
+pub fn perform_command(model: &mut Model, command: Command, key: Key) -> Vec<Effect> {
+    if let Err(why) = command::check_enabled(command, model) {
+        model.show_hint(&why);
+        return Vec::new();
+    }
+    model.is_dirty = true;
+    if model.screen == Screen::Editor
+        && let Some(effects) = editor::update::perform_counted(model, command, key)
+    {
+        return effects;
+    }
+    command::perform(command, model, key)
 }
 
 /// Adapts what is on the screen to what has changed: the arrangement of texts, scroll positions, and

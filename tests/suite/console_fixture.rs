@@ -167,6 +167,13 @@ impl TestConsole {
         self.model.adopt_preferences(self.model.preferences.clone());
     }
 
+    /// Tells the model which jobs of the effect runner have not ended.
+    pub fn list_jobs(&mut self, labels: &[&str]) {
+        let labels = labels.iter().map(ToString::to_string).collect();
+        let now = self.moment();
+        self.model.background_jobs.follow_requests(labels, now);
+    }
+
     pub fn moment(&self) -> Moment {
         let wall = test_time() + chrono::Duration::from_std(self.now).unwrap()
             - chrono::Duration::seconds(10);

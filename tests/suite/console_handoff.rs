@@ -151,6 +151,21 @@ fn failed_copy_program_falls_back_to_terminal() {
 }
 
 #[test]
+fn slow_copy_is_listed_in_log_until_it_ends() {
+    let site = drifted_site();
+    install_script(&site, "xclip", "exec tail -f /dev/null");
+    let mut terminal = start_console(&site, &[("DISPLAY", ":0")]);
+    terminal.send("c7");
+    terminal.wait_for("now     copy the name code-reviewer");
+    terminal.wait_for("xclip: timed out after 3 seconds");
+    terminal.wait("the end of the job", |terminal| {
+        !terminal.text().contains("copy the name code-reviewer")
+    });
+    terminal.send("1");
+    quit_console(terminal);
+}
+
+#[test]
 fn oversize_copy_is_refused() {
     let site = drifted_site();
     site.append(MONITOR_MEMORY, "- the same again and again\n".repeat(4000));

@@ -141,6 +141,13 @@ impl ScriptedConsole<'_> {
         self.send(Msg::AgentsObserved(observations.collect()));
     }
 
+    /// Lists jobs as not ended.
+    fn list_jobs(&mut self, labels: &[&str]) {
+        let labels = labels.iter().map(ToString::to_string).collect();
+        let jobs = &mut self.model.background_jobs;
+        jobs.follow_requests(labels, moment(self.since));
+    }
+
     fn send_log(&mut self) {
         let (mut runs, _) = load_runs(self.engine).unwrap();
         let count = runs.len();
@@ -603,6 +610,7 @@ fn screenshots_are_up_to_date() {
     show.send_progress(usize::MAX);
     show.observe_all();
     album.add_screenshot("result", &show);
+    show.list_jobs(&["retention", "rules of code-reviewer"]);
     show.press("z");
     album.add_screenshot("undo", &show);
     show.press("Esc 7");

@@ -2,7 +2,9 @@
 //! to restore, the rows of a verification.
 
 use super::Model;
+use crate::console::command::require;
 use crate::console::screen::Screen;
+use crate::console::screens::baselines::state::NO_BASELINE_REASON;
 use crate::console::screens::verify::state::{VerifyRow, part_rows};
 use crate::engine::BaselineState;
 
@@ -18,6 +20,18 @@ impl Model {
         }
         let row = self.find_row(self.subject_agent()?);
         row?.baseline.as_deref()
+    }
+
+    /// Checks that a key is about a baseline.
+    ///
+    /// # Errors
+    /// Why it is about none.
+    pub fn check_subject_baseline(&self) -> Result<(), String> {
+        let reason = match self.screen {
+            Screen::Baselines => NO_BASELINE_REASON.to_string(),
+            _ => self.no_subject_reason(),
+        };
+        require(self.subject_baseline().is_some(), reason)
     }
 
     /// Returns the version that the restore key would put back, in the engine's words.

@@ -1,37 +1,35 @@
 //! What a command about the schedule is about: the timer under the cursor, and the line to copy.
 
 use super::Model;
-use crate::console::command::Command;
+use crate::console::command::require;
 use crate::console::screens::log::state::schedule::TimerRow;
 
 impl Model {
-    /// Returns why no dialog about a timer can be opened now.
-    pub fn timer_refusal(&self) -> Option<String> {
-        if let Some(why) = self.read_only_reason() {
-            return Some(why);
-        }
+    /// Checks that a dialog about the timer under the cursor can be opened now.
+    ///
+    /// # Errors
+    /// Why it cannot.
+    pub fn check_timer(&self) -> Result<(), String> {
+        self.check_writable()?;
         let view = &self.log.schedule;
+        require(view.overview.is_some(), "the schedule is being read")?;
+        require(!view.is_changing, "the schedule is being changed")?;
         let install = self.config.invocation.command_line("schedule install");
-        match view.current_row() {
-            _ if view.overview.is_none() => Some("the schedule is being read".to_string()),
-            _ if view.is_changing => Some("the schedule is being changed".to_string()),
-            None => Some(format!("no timers; `{install}` installs them")),
-            Some(row) if !row.is_known => Some(format!(
-                "{} is of an agent that left the config; `{install}` removes it",
-                row.name
-            )),
-            Some(_) => None,
-        }
+        let row = view.current_row();
+        let row = row.ok_or_else(|| format!("no timers; `{install}` installs them"))?;
+        let name = &row.name;
+        require(
+            row.is_known,
+            format!("{name} is of an agent that left the config; `{install}` removes it"),
+        )
     }
 
     /// Returns why the agents of a timer cannot be reset now.
     pub fn timer_run_refusal(&self, row: &TimerRow) -> Option<String> {
-        if self.is_running() {
-            let key = self.key_hint(Command::GoReset);
-            return Some(format!("a run is in progress; {key} shows it"));
-        }
-        let has_no_agents = row.group.agents.is_empty();
-        has_no_agents.then(|| "this timer resets no agent of the config".to_string())
+        let has_agents = !row.group.agents.is_empty();
+        let check = self.check_no_run();
+        let reason = "this timer resets no agent of the config";
+        check.and_then(|()| require(has_agents, reason)).err()
     }
 
     /// Returns the line that the schedule offers to copy, with what it is: how to make a schedule, or

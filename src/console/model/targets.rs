@@ -8,7 +8,7 @@ use crate::archive::WrittenEntry;
 use crate::base::invocation::as_operand;
 use crate::base::quantity::format_count;
 use crate::console::agent_row::AgentRow;
-use crate::console::command::Command;
+use crate::console::command::{Command, KeyContext, require};
 use crate::console::handoff::{ClipboardText, PagerText};
 use crate::console::screen::Screen;
 use crate::console::screens::agent::marked_lines::MarkedLines;
@@ -18,7 +18,9 @@ use crate::console::screens::archives::state::{ArchiveRow, ArchivesPage};
 use crate::console::screens::log::state::{LogRow, RunSummary};
 use crate::console::screens::reset::state::{PlanRequest, REDO_VERB, ResetStage, ResultView};
 use crate::console::text::{LineKind, TextLine};
-use crate::engine::{Operation, Outcome, ScratchRequest, ScratchSelection, UndoMode, UndoTarget};
+use crate::engine::{
+    Operation, Outcome, Protection, ScratchRequest, ScratchSelection, UndoMode, UndoTarget,
+};
 use crate::transport::sftp::askpass::Question;
 
 /// Cells of the label of a fact.
@@ -199,6 +201,68 @@ impl Model {
         }
     }
 
+    /// Checks that a plan can be requested for the agents that a command acts on.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn check_target_agents(&self) -> Result<(), String> {
+        self.check_no_run()?;
+        let reason = match self.key_context() {
+            KeyContext::Result => "nothing to undo in this run",
+            KeyContext::Baselines if self.baselines.subject().is_some() => {
+                "no agent uses this baseline"
+            }
+            _ => "no agent to act on",
+        };
+        require(self.has_target_agents(), reason)
+    }
+
+    /// Checks that the cursor of the fleet is on an agent.
+    ///
+    /// # Errors
+    /// That it is not.
+    pub fn check_fleet_cursor(&self) -> Result<(), String> {
+        require(
+            self.fleet.cursor_agent.is_some(),
+            "no agent under the cursor",
+        )
+    }
+
+    /// Checks that a key is about an agent.
+    ///
+    /// # Errors
+    /// Why it is about none.
+    pub fn check_subject_agent(&self) -> Result<(), String> {
+        match self.subject_agent() {
+            Some(_) => Ok(()),
+            None if self.has_plan() => Err("the plan is not ready yet".to_string()),
+            None => Err(self.no_subject_reason()),
+        }
+    }
+
+    /// Checks that the external editor may change the baseline of the agent that a key is about.
+    ///
+    /// # Errors
+    /// Why it may not.
+    pub fn check_external_edit(&self) -> Result<(), String> {
+        let agent = self
+            .subject_agent()
+            .ok_or_else(|| self.no_subject_reason())?;
+        let row = self.find_row(agent);
+        let observation = row.and_then(|row| row.latest_observation());
+        let protected = observation.is_some_and(|seen| seen.protection == Protection::ReadOnly);
+        let is_modified = self.editor.as_ref().is_some_and(|it| it.is_modified);
+        require(
+            !is_modified,
+            "the editor has changes that are not saved: save or leave it first",
+        )?;
+        require(
+            !protected || self.is_unlocked(),
+            format!("agent is protected as read-only; {}", self.unlock_hint()),
+        )?;
+        self.check_writable()
+    }
+
     fn marked_or_current_agents(&self) -> Vec<String> {
         if self.fleet.marks.is_empty() {
             return self.fleet.cursor_agent.clone().into_iter().collect();
@@ -245,24 +309,21 @@ impl Model {
         }
     }
 
-    /// Returns why what the page about retention shows cannot be pruned now, if so.
-    pub fn prune_refusal(&self) -> Option<String> {
-        if let Some(why) = self.read_only_reason() {
-            return Some(why);
-        }
-        if self.archives.page == ArchivesPage::RetentionAgent {
-            let key = self.key_hint(Command::GoBack);
-            return Some(format!(
-                "a prune is about all agents; {key} goes back to them"
-            ));
-        }
+    /// Checks that what the page about retention shows can be pruned now.
+    ///
+    /// # Errors
+    /// Why it cannot.
+    pub fn check_prune(&self) -> Result<(), String> {
+        self.check_writable()?;
+        let key = self.key_hint(Command::GoBack);
+        require(
+            self.archives.page != ArchivesPage::RetentionAgent,
+            format!("a prune is about all agents; {key} goes back to them"),
+        )?;
         let view = &self.archives.retention;
-        match view.shown() {
-            _ if view.is_pruning => Some(BEING_PRUNED_REASON.to_string()),
-            None => Some("the overview is not ready yet".to_string()),
-            Some(shown) if !has_expired(shown) => Some("nothing expires now".to_string()),
-            Some(_) => None,
-        }
+        require(!view.is_pruning, BEING_PRUNED_REASON)?;
+        let shown = view.shown().ok_or("the overview is not ready yet")?;
+        require(has_expired(shown), "nothing expires now")
     }
 
     /// Returns the question that the answer key opens: that of the host under the cursor, else the

@@ -329,20 +329,22 @@ impl Model {
         visit.is_some_and(|visit| self.agent_on_screen() == Some(&visit.agent))
     }
 
-    /// Returns why the trouble key has nowhere to go, if so.
-    pub fn trouble_refusal(&self) -> Option<String> {
+    /// Checks that the trouble key has somewhere to go.
+    ///
+    /// # Errors
+    /// Why it has not.
+    pub fn check_trouble(&self) -> Result<(), String> {
         if self.announced_trouble().is_some() || self.is_at_visited_trouble() {
-            return None;
+            return Ok(());
         }
         let bad = State::ALL.into_iter().filter(|it| it.needs_attention());
         let bad: usize = bad.map(|state| self.rows.count(state)).sum();
-        let text = if bad > 0 && self.screen != Screen::Fleet {
+        Err(if bad > 0 && self.screen != Screen::Fleet {
             let agents = format_count(bad as u64, "agent");
             let key = self.key_hint(Command::GoFleet);
             format!("no new trouble; {key} lists {agents} in need of attention")
         } else {
             "no new trouble: no agent has become worse since you last looked".to_string()
-        };
-        Some(text)
+        })
     }
 }

@@ -8,7 +8,7 @@ use super::Model;
 use crate::base::quantity::format_count;
 use crate::base::untrusted;
 use crate::console::age::format_age;
-use crate::console::command::Command;
+use crate::console::command::{Command, require};
 use crate::console::screen::Screen;
 use crate::console::screens::baseline_plan::state::{BaselinePlanRequest, BaselinePlanStage};
 use crate::console::screens::baselines::state::BaselinesPage;
@@ -409,14 +409,18 @@ impl Model {
         None
     }
 
-    /// Returns why no other act can be undone in place of the planned one, if so.
-    pub fn other_undo_refusal(&self) -> Option<String> {
-        if self.planned_undo_offer().is_none() {
-            let key = self.key_hint(Command::PlanUndo);
-            return Some(format!("only a plan that {key} asked for has others"));
-        }
-        let is_alone = self.undo_offers.list.len() < 2;
-        is_alone.then(|| "no other act of this console to undo".to_string())
+    /// Checks that another act can be undone in place of the planned one.
+    ///
+    /// # Errors
+    /// Why none can.
+    pub fn check_other_undo(&self) -> Result<(), String> {
+        let key = self.key_hint(Command::PlanUndo);
+        require(
+            self.planned_undo_offer().is_some(),
+            format!("only a plan that {key} asked for has others"),
+        )?;
+        let has_others = self.undo_offers.list.len() >= 2;
+        require(has_others, "no other act of this console to undo")
     }
 
     /// Returns the age of the act that the plan on the screen takes back.

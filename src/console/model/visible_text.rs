@@ -2,6 +2,7 @@
 //! the agent screen, wherever it is shown.
 
 use super::Model;
+use crate::console::command::{Command, require};
 use crate::console::screen::Screen;
 use crate::console::screens::agent::state::{AgentTab, MIN_SIDE_BY_SIDE_COLUMNS};
 use crate::console::screens::archives::state::ArchivesPage;
@@ -129,6 +130,70 @@ impl Model {
             Screen::Agent => self.agent.has_diff_options(),
             _ => self.is_comparison(),
         }
+    }
+
+    /// Checks that the screen shows a text.
+    ///
+    /// # Errors
+    /// What it shows, and the key that opens a text.
+    pub fn check_text(&self) -> Result<(), String> {
+        let key = self.key_hint(Command::OpenSelected);
+        let reason = format!("this tab is a list; {key} opens a text");
+        require(self.has_text(), reason)
+    }
+
+    /// Checks that the screen shows a diff of two texts.
+    ///
+    /// # Errors
+    /// The key that leads to one.
+    pub fn check_comparison(&self) -> Result<(), String> {
+        let key = self.key_hint(Command::NextTab);
+        let reason = format!("no diff on this tab; {key} switches tabs");
+        require(self.has_diff_options(), reason)
+    }
+
+    /// Checks that the texts of a diff can be side by side.
+    ///
+    /// # Errors
+    /// What is in the way.
+    pub fn check_side_by_side(&self) -> Result<(), String> {
+        self.check_comparison()?;
+        let key = self.key_hint(Command::ToggleFullScreen);
+        require(
+            self.screen != Screen::Agent || !self.agent.is_full_screen,
+            format!("not side by side in full screen; {key} leaves it"),
+        )?;
+        let columns = self.size.0;
+        require(
+            columns >= MIN_SIDE_BY_SIDE_COLUMNS,
+            format!(
+                "side by side needs {MIN_SIDE_BY_SIDE_COLUMNS} columns; the terminal has {columns}"
+            ),
+        )
+    }
+
+    /// Checks that the screen shows a diff with hunks.
+    ///
+    /// # Errors
+    /// Where hunks are, or why there are none.
+    pub fn check_hunks(&self) -> Result<(), String> {
+        require(self.is_comparison(), "hunks are on the Diff tab")?;
+        let reason = match (self.screen, self.agent.tab) {
+            (Screen::Agent, AgentTab::Diff) => "no hunks: nothing above the separator differs",
+            _ => "no hunks: nothing differs",
+        };
+        require(!self.visible_pane().hunks.is_empty(), reason)
+    }
+
+    /// Checks that a text without a search has hunks, to which the keys for hits go then.
+    ///
+    /// # Errors
+    /// As for [`Model::check_hunks`].
+    pub fn check_hits(&self) -> Result<(), String> {
+        if self.has_text() && self.visible_pane().query.is_empty() {
+            return self.check_hunks();
+        }
+        Ok(())
     }
 
     /// Whether the text on the screen has a cursor that marks lines.

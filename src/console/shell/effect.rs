@@ -55,7 +55,7 @@ pub use config_reload::EngineFactory;
 use drafts::DraftKeeper;
 pub use files::{Loaded, LoadedTheme};
 
-use job_queue::{JobClass, JobKey, JobQueue, spawn_reporting_panic};
+use job_queue::{JobClass, JobQueue, Request, spawn_reporting_panic};
 pub use ledger_runs::load_runs;
 pub use schedule::ScheduleAccess;
 use text_analyzer::TextAnalyzer;
@@ -289,14 +289,15 @@ impl EffectRunner {
             Effect::CompareRules(agent) => workers.texts.request_rules(agent, &workers.jobs),
             Effect::PreparePatch(agent) => workers.texts.request_patch(agent, &workers.jobs),
             Effect::LoadEntry(agent, entry) => {
-                self.submit(JobClass::Handoff, None, move |engine| {
+                let request = Request::listed(JobClass::Handoff, format!("entry of {agent}"));
+                self.submit(request, move |engine| {
                     let page = engine.and_then(|it| handoff::load_entry(it, &agent, &entry));
                     Msg::EntryLoaded(agent, entry, page)
                 })
             }
             Effect::SaveLines(path, lines) => {
                 let path = self.config_reloader.resolve(&path);
-                self.submit(JobClass::Handoff, None, move |started| {
+                self.submit(JobClass::Handoff, move |started| {
                     let saved = started.and_then(|_| files::save_lines(&path, &lines));
                     match saved {
                         Ok(text) => Msg::Reported(MessageLevel::Info, text),
@@ -307,19 +308,22 @@ impl EffectRunner {
                     }
                 })
             }
-            Effect::InspectBaseline(agent) => self.submit(JobClass::Handoff, None, move |engine| {
-                let opened = engine.and_then(|it| handoff::prepare_edit(it, &agent));
-                Msg::BaselineInspected(agent, opened.map(Box::new))
-            }),
+            Effect::InspectBaseline(agent) => {
+                let request = Request::listed(JobClass::Handoff, format!("baseline of {agent}"));
+                self.submit(request, move |engine| {
+                    let opened = engine.and_then(|it| handoff::prepare_edit(it, &agent));
+                    Msg::BaselineInspected(agent, opened.map(Box::new))
+                })
+            }
             Effect::OpenBaseline(name) => {
                 // Its sealed and pushed versions may be others by now.
                 workers.analyzer.forget_versions();
-                self.submit(JobClass::Handoff, None, move |engine| {
+                self.submit(JobClass::Handoff, move |engine| {
                     let opened = engine.and_then(|it| it.baseline_edits().open_baseline(&name));
                     Msg::BaselineOpened(name, opened.map(Box::new))
                 })
             }
-            Effect::CheckOpenFile(name) => self.submit(JobClass::Editor, None, move |engine| {
+            Effect::CheckOpenFile(name) => self.submit(JobClass::Editor, move |engine| {
                 let found = match &engine {
                     Ok(engine) => editor::check_open_file(engine, &name),
                     Err(error) => Err(BaselineFile::Unreadable(error.to_string())),
@@ -328,48 +332,50 @@ impl EffectRunner {
             }),
             Effect::AnalyzeText(name, generation, text) => {
                 let analyzer = Arc::clone(&workers.analyzer);
-                let (class, key) = (JobClass::Analysis, Some(JobKey::Analysis));
-                workers.jobs.submit(class, key, move |started| {
+                let request = Request::latest(JobClass::Analysis, "analysis");
+                workers.jobs.submit(request, move |started| {
                     started.ok()?;
                     let analysis = analyzer.analyze(name, generation, &text);
                     Some(Msg::TextAnalyzed(Box::new(analysis)))
                 });
             }
             Effect::CompareWithFile(name, generation, text, known) => {
-                self.submit(JobClass::Editor, None, move |engine| {
+                self.submit(JobClass::Editor, move |engine| {
                     let compared =
                         engine.map(|it| editor::compare_with_file(it, &name, &text, known));
                     Msg::FileCompared(name, generation, compared.map(Box::new))
                 })
             }
-            Effect::MergeTexts(name, texts) => {
-                self.submit(JobClass::Editor, None, move |started| {
-                    let merged = started.and_then(|it| editor::merge(&texts, it.clock()));
-                    Msg::TextsMerged(name, merged.map_err(|error| error.to_string()))
-                })
-            }
-            Effect::SaveText(save) => self.submit(JobClass::Editor, None, move |engine| {
+            Effect::MergeTexts(name, texts) => self.submit(JobClass::Editor, move |started| {
+                let merged = started.and_then(|it| editor::merge(&texts, it.clock()));
+                Msg::TextsMerged(name, merged.map_err(|error| error.to_string()))
+            }),
+            Effect::SaveText(save) => self.submit(JobClass::Editor, move |engine| {
                 let name = save.name.clone();
                 let saved = engine.and_then(|it| editor::save(it, *save));
                 Msg::TextSaved(name, saved.map(Box::new))
             }),
             Effect::KeepDraft(change) => {
                 let job = self.drafts.begin_change(&self.engine, change);
-                self.file_jobs
-                    .submit(JobClass::Drafts, Some(JobKey::Draft), move |_| {
-                        job.perform()
-                    });
+                let request = Request::latest(JobClass::Drafts, "draft");
+                self.file_jobs.submit(request, move |_| job.perform());
             }
-            Effect::MakePlan(id, request, unlocked) => {
-                self.submit(JobClass::Plan, None, move |engine| {
-                    let plan = engine.and_then(|it| make_plan(it, &request, unlocked));
+            Effect::MakePlan(id, plan_request, unlocked) => {
+                let label = match plan_request.agent_names() {
+                    [] => "plan of an undo".to_string(),
+                    [one] => format!("plan for {one}"),
+                    many => format!("plan for {} agents", many.len()),
+                };
+                self.submit(Request::listed(JobClass::Plan, label), move |engine| {
+                    let plan = engine.and_then(|it| make_plan(it, &plan_request, unlocked));
                     Msg::PlanMade(id, plan.map(Box::new))
                 })
             }
             Effect::LoadHistory(agent) => {
-                let key = JobKey::History(agent.clone());
+                let label = format!("history of {agent}");
+                let request = Request::latest(JobClass::History, &label).listed_as(label);
                 let jobs = self.workers.jobs.clone();
-                self.submit(JobClass::History, Some(key), move |engine| {
+                self.submit(request, move |engine| {
                     let page = engine
                         .and_then(|it| it.history().agent_history(&agent, MAX_HISTORY_RECORDS));
                     let history = page.map(|page| {
@@ -380,22 +386,25 @@ impl EffectRunner {
                 })
             }
             Effect::PrepareRunDiff(agent, seq) => {
-                let key = JobKey::RunDiff(agent.clone(), seq);
-                self.submit(JobClass::History, Some(key), move |engine| {
+                let request = Request::latest(JobClass::History, format!("run {seq} of {agent}"))
+                    .listed_as(format!("run diff of {agent}"));
+                self.submit(request, move |engine| {
                     let diff = engine.and_then(|it| prepare_run_diff(it, &agent, seq));
                     Msg::RunDiffPrepared(agent, seq, diff.map_err(|error| error.to_string()))
                 })
             }
             Effect::LoadHostSettings(host) => {
-                let key = JobKey::HostSettings;
-                self.submit(JobClass::HostSettings, Some(key), move |engine| {
+                let request = Request::latest(JobClass::HostSettings, "settings")
+                    .listed_as(format!("ssh settings of {}", host.name));
+                self.submit(request, move |engine| {
                     let settings = engine.and_then(|it| it.hosts().connection_settings(&host));
                     Msg::HostSettingsLoaded(host, settings.map_err(|error| error.to_string()))
                 })
             }
             Effect::LoadLog => {
                 let jobs = self.workers.jobs.clone();
-                self.submit(JobClass::FleetFiles, Some(JobKey::Log), move |engine| {
+                let request = Request::latest(JobClass::FleetFiles, "ledger").listed_as("ledger");
+                self.submit(request, move |engine| {
                     let loaded = engine.and_then(load_runs).map(|(runs, unread)| {
                         report_unread_records(&jobs, unread);
                         runs
@@ -404,7 +413,8 @@ impl EffectRunner {
                 })
             }
             Effect::LoadReport => {
-                self.submit(JobClass::FleetFiles, Some(JobKey::Report), |engine| {
+                let request = Request::latest(JobClass::FleetFiles, "report").listed_as("report");
+                self.submit(request, |engine| {
                     Msg::ReportLoaded(
                         engine
                             .and_then(load_report)
@@ -414,7 +424,7 @@ impl EffectRunner {
             }
             Effect::LoadSchedule(number) => self.load_schedule(number),
             Effect::ChangeSchedule(change) => self.change_schedule(change),
-            Effect::FindDrafts => self.submit(JobClass::FleetFiles, None, |engine| {
+            Effect::FindDrafts => self.submit(JobClass::FleetFiles, |engine| {
                 // What cannot be listed is said when a baseline is opened.
                 let found = engine.and_then(|it| it.baseline_edits().baselines_with_left_drafts());
                 Msg::DraftsFound(found.unwrap_or_default())
@@ -463,12 +473,11 @@ impl EffectRunner {
     /// started for it.
     fn submit(
         &self,
-        class: JobClass,
-        key: Option<JobKey>,
+        request: impl Into<Request>,
         work: impl FnOnce(Result<&Engine>) -> Msg + Send + 'static,
     ) {
         let engine = Arc::clone(&self.engine);
-        self.workers.jobs.submit(class, key, move |started| {
+        self.workers.jobs.submit(request, move |started| {
             Some(work(started.map(|()| &*engine)))
         });
     }
@@ -501,13 +510,17 @@ impl EffectRunner {
 
     fn submit_file_job(&self, work: impl FnOnce() -> Loaded + Send + 'static) {
         let loaded = self.loaded_channel.0.clone();
-        self.file_jobs
-            .submit(JobClass::UserFiles, None, move |started| {
-                started.ok()?;
-                // The main thread may have ended.
-                let _ = loaded.send(work());
-                None
-            });
+        self.file_jobs.submit(JobClass::UserFiles, move |started| {
+            started.ok()?;
+            // The main thread may have ended.
+            let _ = loaded.send(work());
+            None
+        });
+    }
+
+    /// Returns the labels of the jobs of the engine in force that have not ended.
+    pub fn job_labels(&self) -> Vec<String> {
+        self.workers.jobs.job_labels()
     }
 
     /// Returns the channel of loaded themes and pager files.
@@ -522,7 +535,8 @@ impl EffectRunner {
 
     /// Puts a text on the clipboard with the first of these programs that works.
     pub fn copy_to_clipboard(&self, commands: Vec<&'static [&'static str]>, clip: ClipboardText) {
-        self.submit(JobClass::Handoff, None, move |engine| {
+        let label = format!("copy {}", clip.description);
+        self.submit(Request::listed(JobClass::Handoff, label), move |engine| {
             let outcome = match engine {
                 Ok(_) => handoff::copy_to_clipboard(&commands, &clip),
                 Err(error) => CopyOutcome::Failed(error.to_string()),
@@ -593,7 +607,7 @@ impl EffectRunner {
         let (engine, reloader) = (Arc::clone(&self.engine), self.config_reloader.clone());
         self.workers
             .jobs
-            .submit(JobClass::FleetFiles, None, move |started| match started {
+            .submit(JobClass::FleetFiles, move |started| match started {
                 Ok(()) => reloader.reload(&engine),
                 Err(error) => {
                     let text = format!("the configuration was not read again: {error}");

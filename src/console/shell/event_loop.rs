@@ -363,6 +363,7 @@ impl Console {
                 self.runner.load_theme(&self.themes, name, false);
             }
             let is_read = self.model.rows.unread() == 0;
+            self.follow_jobs();
             let effects = update(&mut self.model, self.clock.now(), msg);
             if !is_read && self.model.rows.unread() == 0 {
                 self.await_frame();
@@ -431,7 +432,15 @@ impl Console {
                 effect => self.runner.execute(effect),
             }
         }
+        self.follow_jobs();
         Ok(keeps_running)
+    }
+
+    /// Tells the model which jobs have not ended.
+    fn follow_jobs(&mut self) {
+        let labels = self.runner.job_labels();
+        let jobs = &mut self.model.background_jobs;
+        jobs.follow_requests(labels, self.clock.now());
     }
 
     fn copy_through_terminal(

@@ -14,7 +14,7 @@ use crate::console::screens::editor;
 use crate::engine::OpenedBaseline;
 
 /// Copies the text that a command is about.
-pub(super) fn copy_to_clipboard(model: &mut Model, command: Command) -> Vec<Effect> {
+pub fn copy_to_clipboard(model: &mut Model, command: Command) -> Vec<Effect> {
     match model.clipboard_text(command) {
         Ok(clip) => vec![Effect::CopyToClipboard(clip)],
         Err(why) => {
@@ -25,9 +25,9 @@ pub(super) fn copy_to_clipboard(model: &mut Model, command: Command) -> Vec<Effe
 }
 
 /// Requests the patch of the agent that a key is about.
-pub(super) fn request_patch(model: &mut Model) -> Vec<Effect> {
+pub fn request_patch(model: &mut Model) -> Option<Effect> {
     let agent = model.subject_agent().map(str::to_string);
-    agent.map(Effect::PreparePatch).into_iter().collect()
+    agent.map(Effect::PreparePatch)
 }
 
 /// Copies a patch.
@@ -83,7 +83,7 @@ pub(super) fn handle_copied(
 }
 
 /// Requests the baseline of the agent that a key is about, to edit it.
-pub(super) fn request_edit(model: &mut Model) -> Vec<Effect> {
+pub fn request_edit(model: &mut Model) -> Vec<Effect> {
     let Some(agent) = model.subject_agent().map(str::to_string) else {
         return Vec::new();
     };
@@ -129,7 +129,7 @@ pub(super) fn save_marked_lines(model: &mut Model, path: &str) -> Vec<Effect> {
 }
 
 /// Opens the text on the screen in the pager, or requests the entry under the cursor.
-pub(super) fn open_pager(model: &mut Model) -> Vec<Effect> {
+pub fn open_pager(model: &mut Model) -> Vec<Effect> {
     if let Some(page) = model.pager_text() {
         return vec![Effect::OpenPager(page)];
     }

@@ -3,9 +3,8 @@
 
 use std::time::Duration;
 
-use super::commands::perform_command;
 use super::overlay::{handle_overlay_key, run_exact_choice};
-use super::{handoff, plan, question, settle, trouble};
+use super::{handoff, perform_command, plan, question, settle, trouble};
 use crate::console::command::{Command, CommandCategory, KeyContext};
 use crate::console::keys::key::{Key, KeyCode};
 use crate::console::keys::keymap::{CONFIRM_KEY, KeyMeaning};

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use super::commands::perform_command;
-use super::{plan, question, timer_dialog};
+use super::{perform_command, plan, question, timer_dialog};
 use crate::console::chooser;
 use crate::console::command::{Command, KeyContext};
 use crate::console::keys::key::{Key, KeyCode};
@@ -29,6 +28,19 @@ pub(super) fn handle_overlay_key(model: &mut Model, key: Key) -> Vec<Effect> {
         Some(Overlay::Timer(dialog)) => timer_dialog::handle_timer_key(model, dialog, key),
         Some(overlay) => handle_chooser_key(model, overlay, key),
         None => Vec::new(),
+    }
+}
+
+/// Switches read-only on, or asks whether to switch it off.
+pub fn toggle_read_only(model: &mut Model) {
+    if model.read_only.is_on {
+        model.overlay = Some(Overlay::UnlockReadOnly);
+    } else {
+        model.read_only.is_on = true;
+        model.read_only.unlocked_until = None;
+        let key = model.key_hint(Command::ToggleReadOnly);
+        let what = "again turns it off and unlocks protected agents";
+        model.report_info(format!("read-only; {key} {what}"));
     }
 }
 

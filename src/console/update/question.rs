@@ -89,7 +89,7 @@ fn withdraw_question(model: &mut Model, id: u64) {
 }
 
 /// Shows the question that the last line names.
-pub(super) fn open_current_question(model: &mut Model) {
+pub fn open_current_question(model: &mut Model) {
     if let Some(question) = model.current_question().cloned() {
         open_question(model, question);
     }

@@ -8,7 +8,7 @@ use crate::console::screens::{self, agent};
 
 /// Opens the agent with the worst new trouble; from there the next one, and from the last one the
 /// screen on which the key was pressed first.
-pub(super) fn go_to_trouble(model: &mut Model) -> Vec<Effect> {
+pub fn go_to_trouble(model: &mut Model) -> Vec<Effect> {
     let is_at_visited = model.is_at_visited_trouble();
     let visit = model.trouble.visit.take().filter(|_| is_at_visited);
     let origin = visit.map(|visit| visit.origin);

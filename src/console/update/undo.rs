@@ -1,16 +1,17 @@
 //! Plans what the undo and redo keys offer, and the next offer in place of the planned one.
 
+use crate::console::command::{Command, require};
 use crate::console::message::Effect;
 use crate::console::model::{Model, OfferedPlan, UndoOffer, UndoOffers};
 use crate::console::screen::Screen;
-use crate::console::screens::log::state::RunSummary;
+use crate::console::screens::log::state::{LogRow, RunSummary};
 use crate::console::screens::reset::state::PlanRequest;
 use crate::console::screens::{baseline_plan, reset};
 use crate::engine::{UndoMode, UndoTarget};
 
 /// Plans the first undo that is offered. Names the last run if the offer is about marked agents, and
 /// none of them has a run to undo.
-pub(super) fn plan_undo(model: &mut Model) -> Vec<Effect> {
+pub fn plan_undo(model: &mut Model) -> Vec<Effect> {
     let other = model.last_undoable_run();
     if let Some(text) = other.map(|run| describe_other_run(model, run, "reset to undo")) {
         model.report_info(text);
@@ -21,7 +22,7 @@ pub(super) fn plan_undo(model: &mut Model) -> Vec<Effect> {
 
 /// Plans the first redo that is offered. Names the last undo if the offer is about the target agents,
 /// and none of them has an undo to redo.
-pub(super) fn plan_redo(model: &mut Model) -> Vec<Effect> {
+pub fn plan_redo(model: &mut Model) -> Vec<Effect> {
     let offers = model.redo_offers();
     let target = UndoTarget::Redo(model.target_agents());
     let is_about_targets = offers
@@ -35,7 +36,7 @@ pub(super) fn plan_redo(model: &mut Model) -> Vec<Effect> {
 }
 
 /// Leaves the planned undo for the next one that is offered.
-pub(super) fn plan_other(model: &mut Model) -> Vec<Effect> {
+pub fn plan_other(model: &mut Model) -> Vec<Effect> {
     let count = model.undo_offers.list.len().max(1);
     let next = (model.undo_offers.current + 1) % count;
     match model.screen {
@@ -83,4 +84,43 @@ fn time_suffix(model: &Model, run: &RunSummary) -> String {
     } else {
         String::new()
     }
+}
+
+/// Returns why the record under the cursor has no save to undo, and which keys undo its run.
+fn no_save_reason(model: &Model) -> String {
+    let row = match model.screen {
+        Screen::Log => model.log.rows().into_iter().nth(model.log.cursor),
+        _ => None,
+    };
+    match row {
+        Some(LogRow::Run(run)) if run.undoable_agents().next().is_some() => {
+            let [open, undo] =
+                [Command::OpenSelected, Command::PlanUndo].map(|it| model.key_hint(it));
+            format!("no save of a baseline: {open} opens the run, {undo} there undoes it")
+        }
+        _ => "no save of a baseline to undo here".to_string(),
+    }
+}
+
+/// Checks that an undo of the fleet can be planned: of the target agents, or another act.
+pub fn check_undo(model: &Model) -> Result<(), String> {
+    check_offers(model, &model.undo_offers())
+}
+
+/// Checks that a redo of the fleet can be planned: of the target agents, or another act.
+pub fn check_redo(model: &Model) -> Result<(), String> {
+    check_offers(model, &model.redo_offers())
+}
+
+fn check_offers(model: &Model, offers: &[UndoOffer]) -> Result<(), String> {
+    if offers.is_empty() {
+        return model.check_target_agents();
+    }
+    model.check_no_run()
+}
+
+/// Checks that the save of the baseline that a key is about can be undone.
+pub fn check_save(model: &Model) -> Result<(), String> {
+    model.check_started_writable()?;
+    require(model.undone_save().is_some(), no_save_reason(model))
 }

@@ -5,9 +5,8 @@ use unicode_width::UnicodeWidthStr;
 
 use super::{question, timer_dialog};
 use crate::base::untrusted;
-use crate::console::availability;
 use crate::console::chooser::{self, ChooserChoice, LegendEntry, list_choices};
-use crate::console::command::Command;
+use crate::console::command::{Command, check_enabled, offered_commands};
 use crate::console::frame::draw_message;
 use crate::console::keys::key::format_sequence;
 use crate::console::keys::keymap::CONFIRM_KEY;
@@ -75,8 +74,7 @@ pub(super) fn draw_continuations(model: &Model, canvas: &mut Canvas<'_>) {
         .preferences
         .keymap
         .continuations(model.key_context(), keys);
-    let offered =
-        |command| availability::offered_commands(model).any(|spec| spec.command == command);
+    let offered = |command| offered_commands(model).any(|spec| spec.command == command);
     let following = following
         .into_iter()
         .filter(|(_, command)| offered(*command));
@@ -91,7 +89,7 @@ pub(super) fn draw_continuations(model: &Model, canvas: &mut Canvas<'_>) {
     let widest = following.iter().map(|(rest, _)| rest.width()).max();
     let titles = 3 + widest.unwrap_or(0) as u16 + 2;
     for ((rest, command), y) in following.iter().zip(top + 1..) {
-        let reason = availability::check_enabled(*command, model).err();
+        let reason = check_enabled(*command, model).err();
         let (role, key) = match reason {
             Some(_) => (Role::Disabled, Role::Disabled),
             None => (Role::Text, Role::Key),

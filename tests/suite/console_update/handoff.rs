@@ -710,19 +710,22 @@ fn answer_log(console: &mut TestConsole) {
 }
 
 #[test]
-fn pending_jobs_stay_in_log_until_answered() {
+fn jobs_stay_in_log_until_they_end() {
     let mut console = fleet_of_four();
     console.press("7");
     answer_log(&mut console);
     console.advance(2 * SECOND);
     assert_eq!(shown_jobs(&console), [""; 0]);
     console.press("R");
+    console.list_jobs(&["ledger"]);
     assert_eq!(shown_jobs(&console), [""; 0], "what is quick has no row");
     console.advance(2 * SECOND);
     assert_eq!(shown_jobs(&console), ["ledger", "reading 4 of 4 agents"]);
     answer_log(&mut console);
+    console.list_jobs(&[]);
     console.press("1 d 7");
     answer_log(&mut console);
+    console.list_jobs(&["texts of charlie"]);
     console.advance(2 * SECOND);
     assert_eq!(
         shown_jobs(&console),
@@ -732,6 +735,7 @@ fn pending_jobs_stay_in_log_until_answered() {
     console.observe(all.to_vec());
     console.load_texts("charlie", b"a\n", Some(b"a\n"));
     answer_log(&mut console);
+    console.list_jobs(&[]);
     console.advance(SECOND);
     assert_eq!(shown_jobs(&console), ["reading delta"]);
     console.observe(vec![observation_of("delta", State::Unreach)]);

@@ -439,24 +439,12 @@ fn paused_timer_cannot_be_skipped() {
 }
 
 #[test]
-fn replaced_schedule_request_leaves_no_job() {
+fn each_change_of_pauses_reads_the_schedule() {
     let mut console = console_with_schedule(common_schedule());
-    console.press("7");
-    console.send(Msg::LogLoaded(Ok(Vec::new())));
     for number in [1, 2] {
         let effects = console.send(Msg::PausesChanged);
         assert_eq!(effects, [Effect::LoadSchedule(number)]);
     }
-    let has_job = |console: &TestConsole| {
-        let mut jobs = console.model.background_jobs.visible.iter();
-        jobs.any(|job| job.label == "timers of the service managers")
-    };
-    console.advance(2 * SECOND);
-    assert!(has_job(&console));
-    // The second request replaced the first one, which nothing answers.
-    console.send(Msg::ScheduleLoaded(2, Ok(Box::new(common_schedule()))));
-    console.advance(2 * SECOND);
-    assert!(!has_job(&console));
 }
 
 #[test]

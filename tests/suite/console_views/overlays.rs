@@ -32,6 +32,7 @@ fn key_continuations_match_snapshot() {
 fn background_jobs_match_snapshot() {
     assert_view("jobs", |console| {
         console.press("R d");
+        console.list_jobs(&["texts of billing-bot"]);
         let mut hangs = host_status("10.0.0.61", Reachability::Unknown, &["researcher"]);
         hangs.connection.is_connecting = true;
         console.send(Msg::HostsChanged(vec![hangs]));
@@ -41,6 +42,7 @@ fn background_jobs_match_snapshot() {
             190,
             &[("monitor-bot", Outcome::Ok)],
         )])));
+        console.list_jobs(&["report", "texts of billing-bot"]);
         console.advance(Duration::from_secs(100));
     });
 }
@@ -49,6 +51,7 @@ fn background_jobs_match_snapshot() {
 fn log_with_report_matches_snapshot() {
     let report = |console: &mut TestConsole| {
         console.press("7");
+        console.list_jobs(&["ledger"]);
         let report = fleet_report("inbox-scout", "connection timed out");
         console.send(Msg::ReportLoaded(Ok((&report).into())));
     };
@@ -77,7 +80,9 @@ fn log_matches_snapshot() {
         console.press("7 j");
     });
     assert_view("log_searched", |console| {
-        console.press("7 / F A I L E D Enter");
+        console.press("7");
+        console.list_jobs(&["ledger"]);
+        console.press("/ F A I L E D Enter");
     });
     assert_view_from(
         "log_empty",

@@ -19,6 +19,7 @@ fn log_with_schedule(console: &mut TestConsole, overview: ScheduleOverview) {
     ])));
     console.send(Msg::ScheduleLoaded(0, Ok(Box::new(overview))));
     console.press("7");
+    console.list_jobs(&["ledger"]);
     console.send(Msg::ReportLoaded(Ok(
         (&fleet_report("alpha", "a reason")).into()
     )));
@@ -47,7 +48,9 @@ fn schedule_snapshots_match() {
         console.send(Msg::LogLoaded(Ok(Vec::new())));
         let schedule = schedule_without_managers();
         console.send(Msg::ScheduleLoaded(0, Ok(Box::new(schedule))));
-        console.press("7 Tab");
+        console.press("7");
+        console.list_jobs(&["ledger"]);
+        console.press("Tab");
     });
     assert_schedule_view("schedule_dialog", "Tab G T", common_schedule);
     assert_schedule_view("schedule_skip", "Tab G T s", common_schedule);

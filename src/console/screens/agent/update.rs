@@ -5,14 +5,15 @@ use std::collections::{HashMap, HashSet};
 use crate::base::quantity::format_count;
 use crate::console::age::{format_age, format_modification_age};
 use crate::console::agent_row::AgentRow;
-use crate::console::command::Command;
+use crate::console::command::{Command, require};
 use crate::console::message::{AgentTexts, Effect};
 use crate::console::model::{AgentView, Model};
 use crate::console::screen::Screen;
 use crate::console::screens::agent::state::{AgentTab, CONTEXT_LINE_CHOICES};
-use crate::console::screens::baselines;
+use crate::console::screens::{baselines, editor};
 use crate::console::text::{PreparedText, TextLine, Tones};
 use crate::console::widgets::list_pane::step_index;
+use crate::console::widgets::prompt::{Prompt, PromptPurpose};
 use crate::engine::{HistoryEntry, State};
 
 /// Shows texts, unless they are outdated or of another agent.
@@ -116,8 +117,16 @@ pub fn handle_run_diff(
     model.is_dirty = true;
 }
 
-/// Opens what the run under the cursor changed.
-pub fn open_run_diff(model: &mut Model) -> Vec<Effect> {
+/// Opens what the run under the cursor changed, or the evidence about the baseline.
+pub fn open_selected(model: &mut Model) -> Vec<Effect> {
+    if model.agent.is_list() {
+        open_run_diff(model)
+    } else {
+        open_baseline(model)
+    }
+}
+
+fn open_run_diff(model: &mut Model) -> Vec<Effect> {
     let agent = &mut model.agent;
     let Some(seq) = agent.history.current_record().map(|past| past.record.seq) else {
         return Vec::new();
@@ -138,27 +147,24 @@ fn move_history_cursor(model: &mut Model, by: isize) {
         .map(|past| past.record.seq);
 }
 
-/// Toggles side-by-side, or shows more or fewer unchanged lines.
-pub fn change_arrangement(model: &mut Model, command: Command) {
-    let options = &mut model.text_options;
-    let context_index = CONTEXT_LINE_CHOICES
-        .iter()
-        .position(|it| *it == options.context_lines);
+/// Toggles side-by-side and unified diffs.
+pub fn toggle_side_by_side(model: &mut Model) {
+    model.text_options.is_unified ^= true;
+}
+
+/// Shows more or fewer unchanged lines around changes.
+pub fn change_context(model: &mut Model, by: isize) {
+    let shown = &mut model.text_options.context_lines;
+    let choice = CONTEXT_LINE_CHOICES.iter().position(|it| it == shown);
     let last = CONTEXT_LINE_CHOICES.len() - 1;
-    let choice = context_index.unwrap_or(last);
-    match command {
-        Command::ToggleSideBySide => options.is_unified = !options.is_unified,
-        Command::MoreContext => {
-            options.context_lines = CONTEXT_LINE_CHOICES[(choice + 1).min(last)];
-        }
-        _ => options.context_lines = CONTEXT_LINE_CHOICES[choice.saturating_sub(1)],
-    }
-    match (command, choice) {
-        (Command::LessContext, 0) => model.show_hint("already showing changes only"),
-        (Command::MoreContext, choice) if choice == last => {
-            model.show_hint("already showing all unchanged lines");
-        }
-        _ => {}
+    let choice = choice.unwrap_or(last);
+    let next = choice.saturating_add_signed(by).min(last);
+    *shown = CONTEXT_LINE_CHOICES[next];
+    if next == choice {
+        model.show_hint(match next {
+            0 => "already showing changes only",
+            _ => "already showing all unchanged lines",
+        });
     }
 }
 
@@ -172,6 +178,27 @@ pub fn open_at_finding(model: &mut Model, name: String) -> Vec<Effect> {
     }
 }
 
+/// Goes to the agent that a key is about, or the one under the cursor of the fleet.
+pub fn go_to_agent(model: &mut Model) -> Vec<Effect> {
+    let subject = model
+        .subject_agent()
+        .or(model.fleet.cursor_agent.as_deref());
+    let name = subject.map(str::to_string);
+    name.map_or_else(Vec::new, |name| open_at_finding(model, name))
+}
+
+/// Opens the agent that a key is about from a list.
+pub fn open_subject(model: &mut Model) -> Vec<Effect> {
+    let name = model.subject_agent().map(str::to_string);
+    name.map_or_else(Vec::new, |name| open_from_list(model, name))
+}
+
+/// Opens the difference of the agent that a key is about.
+pub fn open_diff(model: &mut Model) -> Vec<Effect> {
+    let name = model.subject_agent().map(str::to_string);
+    name.map_or_else(Vec::new, |name| open_tab(model, name, AgentTab::Diff))
+}
+
 /// Opens an agent that became worse at what is wrong: its baseline or its difference.
 pub fn open_at_trouble(model: &mut Model, name: String) -> Vec<Effect> {
     let tab = if is_tampered(model, &name) {
@@ -183,7 +210,7 @@ pub fn open_at_trouble(model: &mut Model, name: String) -> Vec<Effect> {
 }
 
 /// Opens an agent of a list; the evidence if its baseline differs from the sealed one.
-pub fn open_from_list(model: &mut Model, name: String) -> Vec<Effect> {
+fn open_from_list(model: &mut Model, name: String) -> Vec<Effect> {
     let row = model.find_row(&name);
     match row
         .filter(|row| row.state() == State::Tampered)
@@ -198,8 +225,7 @@ fn is_tampered(model: &Model, name: &str) -> bool {
     model.find_row(name).map(AgentRow::state) == Some(State::Tampered)
 }
 
-/// Opens the evidence about the baseline of the agent on the screen.
-pub fn open_baseline(model: &mut Model) -> Vec<Effect> {
+fn open_baseline(model: &mut Model) -> Vec<Effect> {
     let row = model.find_row(&model.agent.agent);
     let baseline = row.and_then(|row| row.baseline.clone());
     baseline.map_or_else(Vec::new, |baseline| {
@@ -274,6 +300,25 @@ pub fn request_due(model: &mut Model) -> Vec<Effect> {
     std::iter::once(texts).chain(request_tab(model)).collect()
 }
 
+/// Reads the agent under the cursor or on the screen again, with its texts and its history.
+pub fn read_again(model: &mut Model) -> Vec<Effect> {
+    model.report_info("reading again");
+    let agent = match model.screen {
+        Screen::Agent => Some(model.agent.agent.clone()),
+        _ => model.fleet.cursor_agent.clone(),
+    };
+    let names: Vec<String> = agent.into_iter().collect();
+    let mut effects = vec![
+        Effect::AllowQuestions(names.clone()),
+        Effect::ReadAgents(names),
+    ];
+    if model.screen == Screen::Agent {
+        effects.push(Effect::PrepareTexts(model.agent.agent.clone()));
+    }
+    effects.extend(request_tab(model));
+    effects
+}
+
 /// Opens the next or a previous agent of the fleet.
 pub fn open_neighbour(model: &mut Model, by: isize) -> Vec<Effect> {
     let index = model.visible_index(&model.agent.agent);
@@ -344,9 +389,20 @@ pub fn change_marks(model: &mut Model, command: Command) {
     }
 }
 
+/// Opens the baseline of the agent on the screen, to insert its marked lines.
+pub fn promote_lines(model: &mut Model) -> Vec<Effect> {
+    remember_promoted_lines(model);
+    editor::update::promote_lines(model)
+}
+
+/// Asks for the file to which the marked lines are saved.
+pub fn prompt_save_path(model: &mut Model) {
+    model.input_line = Some(Prompt::new(PromptPurpose::SavePath));
+}
+
 /// Remembers which marked lines of the agent on the screen are promoted: a save of the baseline unmarks
 /// them.
-pub fn remember_promoted_lines(model: &mut Model) {
+fn remember_promoted_lines(model: &mut Model) {
     let agent = &mut model.agent;
     let marked = agent.marked_lines_of(&agent.agent).cloned();
     if let Some(marked) = marked {
@@ -440,4 +496,96 @@ pub fn row_ages(model: &Model, row: &AgentRow) -> Option<String> {
         Some(why) => format!("{changed} {} {why}", format_age(now, known.read_at)),
         None => changed,
     })
+}
+
+/// Checks that the cursor is on a line of the scratch.
+pub fn check_line_cursor(model: &Model) -> Result<(), String> {
+    let agent = &model.agent;
+    if agent.tab != AgentTab::Scratch {
+        let keys = scratch_tab_keys(model);
+        return Err(format!(
+            "lines are marked in the scratch tab; {keys} goes there"
+        ));
+    }
+    let key = model.key_hint(Command::ToggleFullScreen);
+    require(
+        agent.has_line_cursor(),
+        format!("lines are not marked in full screen; {key} leaves it"),
+    )?;
+    let line = agent.scratch.lines.get(agent.scratch.cursor_line);
+    require(
+        line.is_some_and(|line| line.new_number.is_some()),
+        "the cursor is not on a line of the scratch",
+    )
+}
+
+/// Returns the key that leads to the scratch tab, and how often it is pressed: `S-Tab twice`.
+fn scratch_tab_keys(model: &Model) -> String {
+    let tab = model.agent.tab;
+    let count = AgentTab::ALL.len();
+    let steps = (0..count).find(|by| tab.cycle(*by) == AgentTab::Scratch);
+    let forward = steps.unwrap_or(0);
+    let (key, presses) = if forward <= count - forward {
+        (Command::NextTab, forward)
+    } else {
+        (Command::PreviousTab, count - forward)
+    };
+    let key = model.key_hint(key);
+    match presses {
+        ..=1 => key,
+        2 => format!("{key} twice"),
+        presses => format!("{key} {presses} times"),
+    }
+}
+
+/// Checks that lines of the agent on the screen are marked.
+pub fn check_marked_lines(model: &Model) -> Result<(), String> {
+    let marked = model.agent.marked_lines_of(&model.agent.agent);
+    let key = model.key_hint(Command::ToggleMark);
+    require(
+        marked.is_some(),
+        format!("no marked lines; {key} in the scratch tab marks one"),
+    )
+}
+
+/// Checks that lines can be inserted into the baseline.
+pub fn check_promotion(model: &Model) -> Result<(), String> {
+    check_line_cursor(model)?;
+    model.check_writable()
+}
+
+/// Checks that the tab shows a text of a file.
+pub fn check_file_text(model: &Model) -> Result<(), String> {
+    require(
+        model.agent.tab != AgentTab::Facts,
+        "facts are not file text; there is no whitespace to mark",
+    )?;
+    model.check_text()
+}
+
+/// Checks that the tab has a record of the history under the cursor, or is about a baseline.
+pub fn check_selected(model: &Model) -> Result<(), String> {
+    if model.agent.tab == AgentTab::Baseline {
+        return Ok(());
+    }
+    require(
+        model.agent.is_list(),
+        "only records of the history open here",
+    )?;
+    let record = model.agent.history.current_record();
+    require(record.is_some(), "no record yet")
+}
+
+/// Checks that the tab has a text, or an entry under the cursor.
+pub fn check_pager(model: &Model) -> Result<(), String> {
+    if model.agent.is_list() {
+        return model.selected_entry().map(drop);
+    }
+    require(!model.agent.current_pane().lines.is_empty(), "no text yet")
+}
+
+/// Checks that the tab shows a text with something to copy.
+pub fn check_clipboard(model: &Model, command: Command) -> Result<(), String> {
+    model.check_text()?;
+    model.clipboard_text(command).map(drop)
 }

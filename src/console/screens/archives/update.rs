@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use crate::archive::index::CandidateOrder;
 use crate::archive::search::Query;
-use crate::console::command::Command;
+use crate::console::command::{Command, require};
 use crate::console::message::Effect;
 use crate::console::model::Model;
 use crate::console::screen::Screen;
@@ -223,6 +223,63 @@ pub fn handle_text(
     model.is_dirty |= model.screen == Screen::Archives;
 }
 
+/// Checks that a row with a text is under the cursor.
+pub fn check_row(model: &Model) -> Result<(), String> {
+    let screen = &model.archives;
+    if screen.timeline.is_open {
+        return screen.chosen_entry().map(drop);
+    }
+    require(screen.current_row().is_some(), NO_ENTRY_REASON)
+}
+
+/// Checks that a row that opens is under the cursor: a text, or another query.
+pub fn check_selected(model: &Model) -> Result<(), String> {
+    let screen = &model.archives;
+    if !screen.timeline.is_open && screen.current_relaxation().is_some() {
+        return Ok(());
+    }
+    check_row(model)
+}
+
+/// Checks that the text has been read.
+pub fn check_text(model: &Model) -> Result<(), String> {
+    require(model.archives.is_text_current(), "no text yet")
+}
+
+/// Checks that the chosen lines of the text can be inserted into a baseline.
+pub fn check_promotion(model: &Model) -> Result<(), String> {
+    require(
+        model.subject_baseline().is_some(),
+        "the agent left the config, and no baseline is its own",
+    )?;
+    require(
+        !model.archives.chosen_lines().is_empty(),
+        "no line under the cursor",
+    )?;
+    model.check_writable()
+}
+
+/// Checks that the memory from before the run of the entry can be put back.
+pub fn check_restore(model: &Model) -> Result<(), String> {
+    model.archives.chosen_entry()?;
+    model.check_no_run()
+}
+
+/// Checks that the entry can be pinned or unpinned.
+pub fn check_pin(model: &Model) -> Result<(), String> {
+    model.archives.chosen_entry()?;
+    model.check_writable()
+}
+
+/// Checks that the query has words, which are hits.
+pub fn check_hits(model: &Model) -> Result<(), String> {
+    let screen = &model.archives;
+    let row = screen.current_row().filter(|_| !screen.timeline.is_open);
+    let is_searched = screen.page.has_text() && !screen.pane().query.is_empty();
+    let has_hits = is_searched || row.is_some_and(|row| row.hits().is_some());
+    require(has_hits, "no hits: the query has no words")
+}
+
 /// Opens the text under the cursor on the whole screen.
 pub fn open_selected(model: &mut Model) {
     match model.archives.page {
@@ -434,9 +491,8 @@ pub fn handle_comparison(
 }
 
 /// Finds the run that wrote the entry under the cursor, to plan its undo.
-pub fn find_run(model: &mut Model) -> Vec<Effect> {
-    let path = current_path(model);
-    path.map(Effect::FindEntryRun).into_iter().collect()
+pub fn find_run(model: &mut Model) -> Option<Effect> {
+    current_path(model).map(Effect::FindEntryRun)
 }
 
 /// Plans to put back the memory from before the run that wrote an entry, if that is still the one

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::base::error::Error;
-use crate::console::command::Command;
+use crate::console::command::{Command, require};
 use crate::console::message::Effect;
 use crate::console::model::Model;
 use crate::console::screen::Screen;
@@ -23,6 +23,41 @@ use crate::engine::{Protection, TextReplacement};
 
 /// Text that a new baseline begins with, in the engine's words.
 const TEMPLATE_SOURCE: &str = "template";
+
+/// Checks that another plan over baselines can be made.
+pub fn check_planning(model: &Model) -> Result<(), String> {
+    model.check_started_writable()?;
+    require(!model.is_writing_baselines(), BEING_WRITTEN_REASON)
+}
+
+/// Returns the plan on the screen, if it can be changed or confirmed.
+fn ready_plan(model: &Model) -> Result<&BaselinePlanView, String> {
+    match &model.baseline_plan.stage {
+        BaselinePlanStage::Plan(view) => Ok(view),
+        BaselinePlanStage::Applying(_) => Err(BEING_WRITTEN_REASON.to_string()),
+        _ => Err("the plan is not ready yet".to_string()),
+    }
+}
+
+/// Checks that the plan is a seal, which can be signed.
+pub fn check_signing(model: &Model) -> Result<(), String> {
+    model.check_started_writable()?;
+    let is_seal = matches!(ready_plan(model)?.request, BaselinePlanRequest::Seal { .. });
+    require(is_seal, "only a seal is signed")
+}
+
+/// Checks that a key confirms the plan.
+pub fn check_confirmation(model: &Model) -> Result<(), String> {
+    let prompt = &ready_plan(model)?.prompt;
+    if let Some(why) = &prompt.refusal {
+        return Err(why.clone());
+    }
+    match &prompt.confirmation {
+        Confirmation::NothingToRun => Err("nothing to write".to_string()),
+        Confirmation::TypedText(_) => Err("type the words to confirm this plan".to_string()),
+        _ => model.check_writable(),
+    }
+}
 
 /// Requests the plan of a seal for the marked baselines, or the one that the screen is about.
 pub fn plan_seal(model: &mut Model) -> Vec<Effect> {

@@ -3,14 +3,14 @@
 
 use crate::console::age::format_age;
 use crate::console::chooser;
-use crate::console::command::Command;
+use crate::console::command::{Command, require};
 use crate::console::message::{ComparisonTexts, Effect};
 use crate::console::model::Model;
-use crate::console::overlay::{Chooser, Overlay};
 use crate::console::screen::Screen;
+use crate::console::screens::baseline_plan;
 use crate::console::screens::baselines::state::{
-    BaselinesPage, ComparedVersion, ComparisonRequest, ComparisonView, VersionId, VersionsView,
-    first_compared_version,
+    BaselinesPage, ComparedVersion, ComparisonRequest, ComparisonView, NO_BASELINE_REASON,
+    VersionId, VersionsView, first_compared_version,
 };
 use crate::console::screens::verify::state::VerifyStage;
 use crate::console::text::{ComparedTexts, Comparison, PreparedText};
@@ -179,6 +179,23 @@ pub fn open_evidence(model: &mut Model, baseline: String) -> Vec<Effect> {
     open_comparison(model, request)
 }
 
+/// Checks that a baseline is under the cursor.
+pub fn check_subject(model: &Model) -> Result<(), String> {
+    require(model.baselines.subject().is_some(), NO_BASELINE_REASON)
+}
+
+/// Checks that a change of the baseline under the cursor can be planned.
+pub fn check_change(model: &Model) -> Result<(), String> {
+    baseline_plan::update::check_planning(model)?;
+    check_subject(model)
+}
+
+/// Checks that a version can be put back.
+pub fn check_restore(model: &Model) -> Result<(), String> {
+    baseline_plan::update::check_planning(model)?;
+    model.restorable_version().map(drop)
+}
+
 /// Compares the baseline under the cursor with what matters most, or the version under the cursor
 /// with the file.
 pub fn open_selected(model: &mut Model) -> Vec<Effect> {
@@ -229,7 +246,7 @@ fn open_comparison(model: &mut Model, request: ComparisonRequest) -> Vec<Effect>
 /// Opens the choice of a text for one side; `kind` is the word for it in the palette.
 pub fn choose_side(model: &mut Model, kind: &str) -> Vec<Effect> {
     let name = model.baselines.comparison.request.name.clone();
-    chooser::open_chooser(model, Overlay::Palette(Chooser::with_query(kind)));
+    chooser::open_palette(model, kind);
     if model.baselines.versions.name == name {
         return Vec::new();
     }

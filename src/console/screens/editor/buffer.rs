@@ -365,6 +365,19 @@ impl TextBuffer {
         }
     }
 
+    /// Adds a line below the cursor, and goes there.
+    pub fn open_line_below(&mut self) {
+        self.move_to_line_end(true);
+        self.insert_line_end();
+    }
+
+    /// Adds a line above the cursor, and goes there.
+    pub fn open_line_above(&mut self) {
+        self.move_to_line_end(false);
+        self.insert_line_end();
+        self.move_lines(-1);
+    }
+
     /// Types spaces up to the next tab stop.
     pub fn insert_tab(&mut self) {
         if self.has_room_for("    ") {
@@ -590,6 +603,13 @@ impl TextBuffer {
     /// Ends the selection. Returns false if there was none.
     pub fn end_selection(&mut self) -> bool {
         self.anchor.take().is_some()
+    }
+
+    /// Begins or ends a selection.
+    pub fn toggle_selection(&mut self) {
+        if !self.end_selection() {
+            self.begin_selection();
+        }
     }
 
     /// Returns whether text is selected.

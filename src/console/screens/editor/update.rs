@@ -23,14 +23,15 @@ pub use other_texts::{
 pub use panel::{cycle_panel, fix_finding, go_to_finding, handle_analysis, open_selected};
 pub use promoting::promote_lines;
 pub use saving::{
-    confirm_overwrite, handle_compared, handle_merged, handle_saved, perform_answer,
-    run_command_line,
+    check_changed_file, check_changed_text, check_changes, check_draft, check_save,
+    confirm_overwrite, confirm_save, handle_compared, handle_merged, handle_saved, merge_changes,
+    prompt_discard, prompt_overwrite, run_command_line, take_draft, take_theirs, toggle_changes,
 };
-pub use scrolling::{go_to_end, keep_cursor_visible, move_cursor, move_page};
+pub use scrolling::{go_to_end, keep_cursor_visible, move_cursor, move_half_page, move_page};
 use scrolling::{jump_after, jump_in_text};
 pub use typing::{
-    begin_search, finish_search, go_to_next_hit, handle_typed_key, paste, perform, perform_counted,
-    set_query, take_digit,
+    begin_search, begin_typing, change_at_rest, check_editable, copy, finish_search,
+    go_to_next_hit, handle_typed_key, paste, perform_counted, set_query, take_digit, undo_typing,
 };
 
 use super::buffer::{TextBuffer, UneditableText};
@@ -44,9 +45,9 @@ use crate::console::handoff::HandoffRequest;
 use crate::console::keys::key::{Key, KeyCode};
 use crate::console::message::Effect;
 use crate::console::model::Model;
-use crate::console::overlay::{Chooser, Overlay};
 use crate::console::screen::Screen;
 use crate::console::screens::baselines;
+use crate::console::widgets::prompt::{Prompt, PromptPurpose};
 use crate::engine::{FoundDrafts, OpenedBaseline, Protection, SealMatch};
 
 /// What is said of an insertion that would make a text that cannot be opened again.
@@ -90,10 +91,40 @@ pub fn open_evidence(model: &mut Model) -> Vec<Effect> {
     baselines::update::open_evidence(model, name)
 }
 
+/// Checks that the editor shows what a save said of a baseline that is not sealed.
+pub fn check_evidence(model: &Model) -> Result<(), String> {
+    saving::check_dialog(model, |editor, dialog| {
+        let seal = &editor.opened.seal;
+        matches!(dialog, EditorDialog::Message(_))
+            && matches!(seal, SealMatch::SavedHere(_) | SealMatch::Mismatch(_))
+    })
+}
+
 /// Opens the palette with what was typed behind `:`.
 pub fn open_palette(model: &mut Model, query: &str) -> Vec<Effect> {
-    chooser::open_chooser(model, Overlay::Palette(Chooser::with_query(query)));
+    chooser::open_palette(model, query);
     Vec::new()
+}
+
+/// Opens the input line for a command of the editor.
+pub fn begin_command_line(model: &mut Model) {
+    let prompt = Prompt {
+        old: Some(String::new()),
+        ..Prompt::new(PromptPurpose::EditorCommand)
+    };
+    model.input_line = model.editor.is_some().then_some(prompt);
+}
+
+/// Keeps the text that is not saved, and suspends the console.
+pub fn suspend(model: &mut Model) -> Vec<Effect> {
+    let draft = keep_draft_now(model);
+    draft.into_iter().chain([Effect::Suspend]).collect()
+}
+
+/// Requests the baseline that a key is about.
+pub fn open_subject(model: &mut Model) -> Vec<Effect> {
+    let baseline = model.subject_baseline().map(str::to_string);
+    baseline.map_or_else(Vec::new, |baseline| open(model, baseline))
 }
 
 /// Requests a baseline for the editor; goes to the editor if it is open there with unsaved text.
@@ -344,7 +375,7 @@ fn change_text(model: &mut Model, change: impl FnOnce(&mut TextBuffer)) -> Vec<E
 }
 
 /// Moves the cursor of the text.
-pub(super) fn move_in_text(model: &mut Model, step: impl FnOnce(&mut TextBuffer)) -> Vec<Effect> {
+pub fn move_in_text(model: &mut Model, step: impl FnOnce(&mut TextBuffer)) -> Vec<Effect> {
     if let Some(editor) = &mut model.editor {
         step(&mut editor.buffer);
         if !editor.is_typing && !editor.buffer.is_selecting() {

@@ -8,13 +8,16 @@ use crate::console::filter::{Filter, FilterSubject};
 use crate::console::keys::key::{Key, KeyCode};
 use crate::console::message::Effect;
 use crate::console::model::Model;
+use crate::console::screen::Screen;
 use crate::console::screens::agent::update::row_ages;
 use crate::console::screens::fleet::columns::FleetColumn;
 use crate::console::screens::fleet::order::{FleetOrder, SortKey};
 use crate::console::screens::fleet::sort_order::SortOrder;
 use crate::console::screens::fleet::state::{OutOfSight, ViewState};
+use crate::console::screens::{archives, baselines, log};
 use crate::console::update::plan;
 use crate::console::widgets::list_pane::step_index;
+use crate::console::widgets::prompt::{Prompt, PromptPurpose};
 use crate::engine::{FileState, Observation, State};
 
 /// Time after a cursor key in which the next one counts as held; the strip then waits.
@@ -299,6 +302,16 @@ fn mark_range(model: &mut Model) {
     fleet.mark_anchor.clone_from(&fleet.cursor_agent);
 }
 
+/// Opens the input line of the filter, which begins empty.
+pub fn begin_filter(model: &mut Model) {
+    let old = std::mem::take(&mut model.fleet.filter);
+    model.input_line = Some(Prompt {
+        old: Some(old),
+        ..Prompt::new(PromptPurpose::Filter)
+    });
+    set_filter(model, String::new());
+}
+
 /// Shows the agents that match a filter.
 pub fn set_filter(model: &mut Model, filter: String) {
     model.fleet.filter = filter;
@@ -314,4 +327,18 @@ pub fn set_sort_order(model: &mut Model, sort: SortOrder) {
     model.fleet.is_reversed = false;
     model.refresh_visible_agents();
     model.report_info(format!("sorted by {}", sort.label()));
+}
+
+/// Reads all agents and what the screen shows again.
+pub fn read_all(model: &mut Model) -> Vec<Effect> {
+    model.report_info("reading all agents again");
+    let names: Vec<String> = model.rows.iter().map(|row| row.name.clone()).collect();
+    let ask = Effect::AllowQuestions(names.clone());
+    let mut effects = vec![ask, Effect::ReadAgents(names), Effect::LoadLog];
+    if model.screen == Screen::Baselines {
+        effects.extend(baselines::update::reload(model));
+    }
+    archives::update::reload(model);
+    effects.extend(log::update::schedule::refresh(model));
+    effects
 }

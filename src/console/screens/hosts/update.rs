@@ -1,7 +1,7 @@
 //! What the hosts screen does: follows the status of hosts, retries one, shows its agents.
 
 use crate::console::age::format_age;
-use crate::console::command::Command;
+use crate::console::command::{Command, require};
 use crate::console::message::Effect;
 use crate::console::model::Model;
 use crate::console::screen::Screen;
@@ -124,6 +124,11 @@ pub fn show_host_agents(model: &mut Model) {
     };
     set_filter(model, filter);
     model.go_to_screen(Screen::Fleet);
+}
+
+/// Checks that a host is under the cursor.
+pub fn check_host(model: &Model) -> Result<(), String> {
+    require(model.hosts.current_status().is_some(), NO_HOSTS_REASON)
 }
 
 /// Retries the host under the cursor at once.

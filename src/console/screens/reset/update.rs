@@ -2,7 +2,7 @@
 //! run, shows the result, and leaves.
 
 use crate::base::error::Error;
-use crate::console::command::Command;
+use crate::console::command::{Command, require};
 use crate::console::message::Effect;
 use crate::console::model::{Model, equivalent_command};
 use crate::console::screen::Screen;
@@ -38,6 +38,95 @@ pub fn request_plan(model: &mut Model, request: PlanRequest, is_replan: bool) ->
         go_to_reset(model);
     }
     vec![Effect::MakePlan(id, request, model.is_unlocked())]
+}
+
+/// Requests the plan of a reset of the marked agents, or of the one that a key is about.
+pub fn plan_reset(model: &mut Model) -> Vec<Effect> {
+    let request = PlanRequest::Reset(model.target_agents());
+    request_plan(model, request, false)
+}
+
+/// Requests the plan that tries the failures of the result on the screen again.
+pub fn retry_failed(model: &mut Model) -> Vec<Effect> {
+    let request = model.retry_request();
+    request.map_or_else(
+        |_| Vec::new(),
+        |request| request_plan(model, request, false),
+    )
+}
+
+/// Checks that there is a plan, a run or a result.
+pub fn check_stage(model: &Model) -> Result<(), String> {
+    let key = model.key_hint(Command::PlanReset);
+    let is_empty = matches!(model.reset.stage, ResetStage::Empty);
+    require(!is_empty, format!("no plan yet; {key} makes one"))
+}
+
+/// Checks that the plan is a push.
+pub fn check_push(model: &Model) -> Result<(), String> {
+    let ResetStage::Plan(view) = &model.reset.stage else {
+        return Err("no plan".to_string());
+    };
+    let is_push = matches!(view.request, PlanRequest::Push(..));
+    require(is_push, "only a push keeps scratch")
+}
+
+/// Returns the plan on the screen, if it has been made.
+fn ready_plan(model: &Model) -> Result<&PlanView, String> {
+    match &model.reset.stage {
+        ResetStage::Plan(view) => Ok(view),
+        _ if model.has_plan() => Err("the plan is not ready yet".to_string()),
+        _ => Err("no plan".to_string()),
+    }
+}
+
+/// Checks that the filter hides agents of the plan.
+pub fn check_hidden_agents(model: &Model) -> Result<(), String> {
+    let has_any = !ready_plan(model)?.hidden_agents.is_empty();
+    require(has_any, "the filter hides no marked agent")
+}
+
+/// Returns the plan on the screen, if it has agents and the filter hides none of them.
+fn runnable_plan(model: &Model) -> Result<&PlanView, String> {
+    let view = ready_plan(model)?;
+    if !view.hidden_agents.is_empty() {
+        return Err(model.hidden_agents_refusal());
+    }
+    let has_agents = view.prompt.confirmation != Confirmation::NothingToRun;
+    require(has_agents, "nothing to run").map(|()| view)
+}
+
+/// Checks that a key confirms the plan.
+pub fn check_confirmation(model: &Model) -> Result<(), String> {
+    ready_plan(model)?;
+    model.check_started_writable()?;
+    let view = runnable_plan(model)?;
+    match view.prompt.confirmation {
+        Confirmation::TypedText(_) => Err("type the words to confirm this plan".to_string()),
+        Confirmation::NewerNotes => {
+            let overwrite = model.key_hint(Command::UndoOverwrite);
+            Err(if view.offers_undo_mode(UndoMode::Append) {
+                let append = model.key_hint(Command::UndoAppend);
+                format!("the agent has written since: {append} appends, {overwrite} overwrites")
+            } else {
+                format!("the agent has written since: {overwrite} overwrites")
+            })
+        }
+        Confirmation::SingleKey | Confirmation::NothingToRun => model.check_writable(),
+    }
+}
+
+/// Checks that the plan is an undo with a choice of what happens to newer notes.
+pub fn check_undo_mode(model: &Model, mode: UndoMode) -> Result<(), String> {
+    let choices = runnable_plan(model)?.plan.undo_choices();
+    if mode == UndoMode::Append && choices == [UndoMode::Overwrite] {
+        let key = model.key_hint(Command::UndoOverwrite);
+        return Err(format!(
+            "before the run there was no file to append to; {key} archives the new notes"
+        ));
+    }
+    let reason = "no agent of this plan has written since";
+    require(!choices.is_empty(), reason)
 }
 
 /// Leaves a plan and goes back to where it was requested.

@@ -3,13 +3,14 @@
 
 use crate::base::error::{Error, ErrorKind};
 use crate::console::age::format_age;
-use crate::console::command::Command;
+use crate::console::command::{Command, require};
 use crate::console::message::Effect;
 use crate::console::model::Model;
 use crate::console::screen::Screen;
-use crate::console::screens::baselines;
 use crate::console::screens::log::state::MessageLevel;
 use crate::console::screens::verify::state::{VerifyResult, VerifyRow, VerifyStage};
+use crate::console::screens::{baseline_plan, baselines};
+use crate::console::update::plan;
 use crate::engine::{Verification, VerifyProgress};
 
 /// Goes to the screen; verifies if that was not done yet.
@@ -40,8 +41,11 @@ pub fn start(model: &mut Model) -> Vec<Effect> {
     vec![Effect::Verify, Effect::LoadBaselines]
 }
 
-/// Stops the verification, if one runs.
-pub fn cancel(model: &mut Model) -> Vec<Effect> {
+/// Stops the verification, if one runs, or quits.
+pub fn cancel_or_quit(model: &mut Model) -> Vec<Effect> {
+    if !model.verify.can_cancel() {
+        return plan::quit(model);
+    }
     if let VerifyStage::Running { is_cancelled, .. } = &mut model.verify.stage {
         *is_cancelled = true;
         let key = model.key_hint(Command::Quit);
@@ -109,6 +113,23 @@ pub fn handle_result(model: &mut Model, outcome: Result<Box<Verification>, Error
         model.verify.stage = VerifyStage::Done(Box::new(result));
     });
     vec![Effect::LoadBaselines]
+}
+
+/// Checks that the row under the cursor is about a baseline.
+pub fn check_subject(model: &Model) -> Result<(), String> {
+    let subject = model.verify_subject();
+    require(subject.is_some(), "the row is about no baseline")
+}
+
+/// Checks that a change of the baseline of the row under the cursor can be planned.
+pub fn check_change(model: &Model) -> Result<(), String> {
+    baseline_plan::update::check_planning(model)?;
+    check_subject(model)
+}
+
+/// Checks that there is a report.
+pub fn check_report(model: &Model) -> Result<(), String> {
+    require(model.verify_report().is_some(), "no verification yet")
 }
 
 /// Opens the evidence about the baseline of the row under the cursor.

@@ -7,9 +7,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use super::facts;
-use super::job_queue::{JobClass, JobKey, JobQueue};
+use super::job_queue::{JobClass, JobQueue, Request};
 use crate::base::diff;
-use crate::base::error;
 use crate::console::markdown::{self, MarkdownHighlighter};
 use crate::console::message::{AgentTexts, Msg};
 use crate::console::text::{self, PreparedText};
@@ -50,8 +49,12 @@ impl TextPreparer {
 
     /// Queues a job that prepares the texts of an agent, and then one for its syntax tones.
     pub(super) fn request_texts(self: &Arc<Self>, name: String, jobs: &JobQueue) {
+        let Some(class) = self.class_of(&name) else {
+            return;
+        };
+        let request = Request::latest(class, "texts").listed_as(format!("texts of {name}"));
         let (preparer, queue) = (Arc::clone(self), jobs.clone());
-        self.submit(&name.clone(), Some(JobKey::Texts), jobs, move |started| {
+        jobs.submit(request, move |started| {
             if let Err(error) = started {
                 return Some(Msg::TextsNotPrepared(name, error.to_string()));
             }
@@ -59,7 +62,7 @@ impl TextPreparer {
             let generation = texts.generation;
             // The tones come later: the text does not wait for them.
             if queue.send(Msg::TextsPrepared(Box::new(texts))) {
-                queue.submit(JobClass::Tones, Some(JobKey::Tones), move |started| {
+                queue.submit(Request::latest(JobClass::Tones, "tones"), move |started| {
                     started.ok()?;
                     preparer.prepare_tones(name, generation, &memory)
                 });
@@ -70,8 +73,12 @@ impl TextPreparer {
 
     /// Queues a job that makes the patch of an agent.
     pub(super) fn request_patch(self: &Arc<Self>, name: String, jobs: &JobQueue) {
+        let Some(class) = self.class_of(&name) else {
+            return;
+        };
+        let label = format!("diff of {name} for the clipboard");
         let preparer = Arc::clone(self);
-        self.submit(&name.clone(), None, jobs, move |started| {
+        jobs.submit(Request::listed(class, label), move |started| {
             let patch = match started {
                 Ok(()) => preparer.make_patch(&name),
                 Err(error) => Err(error.to_string()),
@@ -82,8 +89,12 @@ impl TextPreparer {
 
     /// Queues a job that compares three versions of an agent's rules.
     pub(super) fn request_rules(self: &Arc<Self>, name: String, jobs: &JobQueue) {
+        let Some(class) = self.class_of(&name) else {
+            return;
+        };
+        let request = Request::listed(class, format!("rules of {name}"));
         let preparer = Arc::clone(self);
-        self.submit(&name.clone(), None, jobs, move |started| {
+        jobs.submit(request, move |started| {
             let engine = &preparer.engine;
             let compared =
                 started.and_then(|()| engine.history().compare_rules(engine.agent(&name)?));
@@ -95,18 +106,11 @@ impl TextPreparer {
         });
     }
 
-    /// Queues a job in the class of the agent's host; an agent that does not exist has no texts.
-    fn submit(
-        &self,
-        name: &str,
-        key: Option<JobKey>,
-        jobs: &JobQueue,
-        work: impl FnOnce(error::Result<()>) -> Option<Msg> + Send + 'static,
-    ) {
-        if let Ok(agent) = self.engine.agent(name) {
-            let class = JobClass::Texts(agent.location.host().cloned());
-            jobs.submit(class, key, work);
-        }
+    /// Returns the class of jobs about an agent, that of its host; an agent that does not exist has
+    /// no texts.
+    fn class_of(&self, name: &str) -> Option<JobClass> {
+        let agent = self.engine.agent(name).ok()?;
+        Some(JobClass::Texts(agent.location.host().cloned()))
     }
 
     fn prepare_tones(&self, agent: String, generation: u64, memory: &[u8]) -> Option<Msg> {

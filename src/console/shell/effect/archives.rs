@@ -11,7 +11,7 @@ use crossbeam_channel::{Sender, bounded};
 
 use super::EffectRunner;
 use super::agent_texts::DIFF_TIMEOUT;
-use super::job_queue::{JobClass, JobKey};
+use super::job_queue::{JobClass, Request};
 use crate::archive::search::Query;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::quantity::format_count;
@@ -43,9 +43,9 @@ impl EffectRunner {
     pub(super) fn search_archive(&mut self, request: ArchiveSearchRequest) {
         self.latest_search.store(request.number, Ordering::Relaxed);
         let (latest, messages) = (Arc::clone(&self.latest_search), self.messages.clone());
-        let key = JobKey::ArchiveSearch;
-        self.submit(JobClass::ArchiveSearch, Some(key), move |engine| {
-            let number = request.number;
+        let number = request.number;
+        let job = Request::latest(JobClass::ArchiveSearch, "search");
+        self.submit(job, move |engine| {
             let is_wanted = || latest.load(Ordering::Relaxed) == number;
             // Where the rows come from that were sent last.
             let found_sources: RefCell<Option<Vec<TextSource>>> = RefCell::default();
@@ -103,24 +103,28 @@ impl EffectRunner {
     }
 
     pub(super) fn read_entry_text(&self, request: EntryTextRequest) {
-        let key = JobKey::EntryText;
-        self.submit(JobClass::ArchiveTexts, Some(key), move |engine| {
-            let text = engine.and_then(|it| prepare_text(it, &request));
-            Msg::EntryTextRead(request, text.map_err(|error| error.to_string()))
-        });
+        self.submit(
+            Request::latest(JobClass::ArchiveTexts, "text"),
+            move |engine| {
+                let text = engine.and_then(|it| prepare_text(it, &request));
+                Msg::EntryTextRead(request, text.map_err(|error| error.to_string()))
+            },
+        );
     }
 
     pub(super) fn compare_entry(&self, request: EntryComparisonRequest) {
-        let key = JobKey::EntryComparison;
-        self.submit(JobClass::ArchiveTexts, Some(key), move |engine| {
-            let texts = engine.and_then(|it| compare(it, &request));
-            let texts = texts.map(Box::new).map_err(|error| error.to_string());
-            Msg::EntryCompared(request, texts)
-        });
+        self.submit(
+            Request::latest(JobClass::ArchiveTexts, "comparison"),
+            move |engine| {
+                let texts = engine.and_then(|it| compare(it, &request));
+                let texts = texts.map(Box::new).map_err(|error| error.to_string());
+                Msg::EntryCompared(request, texts)
+            },
+        );
     }
 
     pub(super) fn set_pinned(&self, entry: PathBuf, is_pinned: bool) {
-        self.submit(JobClass::Handoff, None, move |engine| {
+        self.submit(JobClass::Handoff, move |engine| {
             let changed = engine.and_then(|it| {
                 it.entries()
                     .set_pinned(std::slice::from_ref(&entry), is_pinned)
@@ -131,7 +135,7 @@ impl EffectRunner {
     }
 
     pub(super) fn find_entry_run(&self, entry: PathBuf) {
-        self.submit(JobClass::ArchiveTexts, None, move |engine| {
+        self.submit(JobClass::ArchiveTexts, move |engine| {
             let record = engine.and_then(|it| it.search().record_of_entry(&entry));
             let found = record.map(|record| (record.event.agent, record.event.run));
             Msg::EntryRunFound(entry, found.map_err(|error| error.to_string()))
@@ -143,8 +147,8 @@ impl EffectRunner {
         let TimelineRequest { number, subject } = request;
         self.latest_timeline.store(number, Ordering::Relaxed);
         let latest = Arc::clone(&self.latest_timeline);
-        let key = Some(JobKey::Timeline);
-        self.submit(JobClass::Timeline, key, move |engine| {
+        let request = Request::latest(JobClass::Timeline, "timeline").listed_as("timeline");
+        self.submit(request, move |engine| {
             let is_wanted = || latest.load(Ordering::Relaxed) == number;
             let found = engine.and_then(|it| {
                 it.timelines()
@@ -160,7 +164,7 @@ impl EffectRunner {
     /// Exports an entry to a new file at a path as it was typed.
     pub(super) fn export_entry(&self, entry: PathBuf, typed: &Path) {
         let path = self.config_reloader.resolve(typed);
-        self.submit(JobClass::Handoff, None, move |engine| {
+        self.submit(JobClass::Handoff, move |engine| {
             match engine.and_then(|it| it.entries().export_entry(&entry, &path)) {
                 Ok((digest, bytes)) => {
                     let (entry, path) = (entry.display(), path.display());
@@ -177,8 +181,8 @@ impl EffectRunner {
     }
 
     pub(super) fn load_retention(&self, number: u64) {
-        let key = Some(JobKey::Retention);
-        self.submit(JobClass::Retention, key, move |engine| {
+        let request = Request::latest(JobClass::Retention, "overview").listed_as("retention");
+        self.submit(request, move |engine| {
             let overview = engine.and_then(|it| it.retention().retention_overview(&[]));
             let overview = overview.map(Box::new).map_err(|error| error.to_string());
             Msg::RetentionLoaded(number, overview)
@@ -189,7 +193,8 @@ impl EffectRunner {
     pub(super) fn prune_archive(&mut self, shown: Arc<RetentionOverview>) {
         let (guard, handle) = bounded(0);
         self.prune_handle = Some(handle);
-        self.submit(JobClass::Retention, None, move |engine| {
+        let request = Request::listed(JobClass::Retention, "pruning the archive");
+        self.submit(request, move |engine| {
             let _guard: Sender<Infallible> = guard;
             let report = engine.and_then(|it| it.retention().prune_shown(&shown));
             Msg::ArchivePruned(report.map(Box::new).map_err(|error| error.to_line()))
@@ -197,7 +202,7 @@ impl EffectRunner {
     }
 
     pub(super) fn load_source(&self, source: TextSource) {
-        self.submit(JobClass::Handoff, None, move |engine| {
+        self.submit(JobClass::Handoff, move |engine| {
             let page = engine.and_then(|it| it.search().read_source(&source, MAX_PAGER_BYTES));
             let name = match &source {
                 TextSource::Entry(_) => "entry",

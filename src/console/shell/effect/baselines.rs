@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Sender, bounded};
 
 use super::agent_texts::DIFF_TIMEOUT;
-use super::job_queue::{JobClass, JobKey};
+use super::job_queue::{JobClass, Request};
 use super::{EffectRunner, MAX_HISTORY_RECORDS};
 use crate::base::diff;
 use crate::base::digest::Digest;
@@ -37,8 +37,8 @@ const VERIFY_REPORT_INTERVAL: Duration = Duration::from_millis(250);
 
 impl EffectRunner {
     pub(super) fn list_baselines(&self) {
-        let key = JobKey::Baselines;
-        self.submit(JobClass::BaselineList, Some(key), |engine| {
+        let request = Request::latest(JobClass::BaselineList, "list").listed_as("baselines");
+        self.submit(request, |engine| {
             let list = engine.map(|it| it.baseline_catalog().list_baselines());
             let list = list.map(Box::new).map_err(|error| error.to_string());
             Msg::BaselinesLoaded(list)
@@ -46,7 +46,8 @@ impl EffectRunner {
     }
 
     pub(super) fn load_baseline_versions(&self, name: String) {
-        self.submit(JobClass::BaselineTexts, None, move |engine| {
+        let request = Request::listed(JobClass::BaselineTexts, format!("versions of {name}"));
+        self.submit(request, move |engine| {
             let versions = engine.and_then(|it| {
                 it.baseline_catalog()
                     .baseline_history(&name, MAX_HISTORY_RECORDS)
@@ -56,38 +57,42 @@ impl EffectRunner {
         });
     }
 
-    pub(super) fn compare_baseline(&self, request: ComparisonRequest) {
-        let key = JobKey::BaselineComparison;
-        self.submit(JobClass::BaselineTexts, Some(key), move |engine| {
-            let texts = engine.and_then(|it| compare(it, &request));
+    pub(super) fn compare_baseline(&self, comparison: ComparisonRequest) {
+        let request = Request::latest(JobClass::BaselineTexts, "comparison")
+            .listed_as(format!("comparison of {}", comparison.name));
+        self.submit(request, move |engine| {
+            let texts = engine.and_then(|it| compare(it, &comparison));
             let texts = texts.map(Box::new).map_err(|error| error.to_string());
-            Msg::BaselineCompared(request, texts)
+            Msg::BaselineCompared(comparison, texts)
         });
     }
 
     /// Compares the rules that a plan replaces with those that it installs.
-    pub(super) fn compare_new_rules(&self, request: RuleChangeRequest) {
-        let key = JobKey::NewRules;
-        self.submit(JobClass::BaselineTexts, Some(key), move |engine| {
+    pub(super) fn compare_new_rules(&self, change: RuleChangeRequest) {
+        let request = Request::latest(JobClass::BaselineTexts, "new rules")
+            .listed_as(format!("new rules of {}", change.agent));
+        self.submit(request, move |engine| {
             let text = match engine {
-                Ok(engine) => prepare_rule_change(engine, &request),
+                Ok(engine) => prepare_rule_change(engine, &change),
                 Err(error) => PreparedText::note(error.to_string()),
             };
-            Msg::NewRulesCompared(request, text)
+            Msg::NewRulesCompared(change, text)
         });
     }
 
-    pub(super) fn make_baseline_plan(&self, id: u64, request: BaselinePlanRequest) {
+    pub(super) fn make_baseline_plan(&self, id: u64, plan_request: BaselinePlanRequest) {
         let env = self.env.clone();
-        self.submit(JobClass::BaselinePlans, None, move |engine| {
-            let plan = engine.and_then(|it| make_plan(it, &env, &request));
+        let label = format!("{} plan", plan_request.verb());
+        let request = Request::listed(JobClass::BaselinePlans, label);
+        self.submit(request, move |engine| {
+            let plan = engine.and_then(|it| make_plan(it, &env, &plan_request));
             Msg::BaselinePlanMade(id, plan.map(Box::new))
         });
     }
 
     pub(super) fn check_signing_key(&self, key: String) {
         let path = key_path(&key, &self.env);
-        self.submit(JobClass::BaselinePlans, None, move |engine| {
+        self.submit(JobClass::BaselinePlans, move |engine| {
             let checked = engine.and_then(|_| check_key_file(&path));
             Msg::SigningKeyChecked(key, checked)
         });
@@ -97,7 +102,8 @@ impl EffectRunner {
         let env = self.env.clone();
         let (write_guard, write) = bounded(0);
         self.baseline_write_handle = Some(write);
-        self.submit(JobClass::BaselinePlans, None, move |engine| {
+        let request = Request::listed(JobClass::BaselinePlans, "writing baselines");
+        self.submit(request, move |engine| {
             let _write_guard: Sender<Infallible> = write_guard;
             let applied = engine.and_then(|it| apply_plan(it, &env, &plan));
             Msg::BaselinePlanApplied(applied)
@@ -108,7 +114,8 @@ impl EffectRunner {
     pub(super) fn verify(&mut self) {
         self.verify_cancel_flag = Arc::default();
         let (cancel, messages) = (Arc::clone(&self.verify_cancel_flag), self.messages.clone());
-        self.submit(JobClass::Verify, None, move |engine| {
+        let request = Request::listed(JobClass::Verify, "verification");
+        self.submit(request, move |engine| {
             let verified = engine.and_then(|engine| {
                 let mut last_report = engine.clock().instant();
                 engine.verifier().verify(None, &cancel, &mut |step| {

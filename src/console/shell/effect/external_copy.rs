@@ -18,7 +18,7 @@ impl EffectRunner {
         has_succeeded: bool,
     ) {
         let ended_at = has_succeeded.then(|| self.engine.clock().instant());
-        self.submit(JobClass::Handoff, None, move |started| {
+        self.submit(JobClass::Handoff, move |started| {
             let text = started.and_then(|_| copy.read_text());
             let kept = copy.finish(text.as_deref().ok(), ended_at);
             Msg::ExternalEditEnded(Box::new(ExternalText {

@@ -1,6 +1,7 @@
 //! Job queue: runs work that may wait for a disk or a host, and sends the message in which each
 //! job ends. Jobs of one class run in order on the threads of that class; no class waits for
 //! another. A thread starts when its class has work and ends when no job of the class is queued.
+//! The queue knows which jobs have not ended, which the log lists.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -67,27 +68,47 @@ impl JobClass {
     }
 }
 
-/// Key of jobs of which only the newest matters: a new one replaces a queued one of its class.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum JobKey {
-    HostSettings,
-    History(String),
-    RunDiff(String, u64),
-    Log,
-    Report,
-    Schedule,
-    Texts,
-    Tones,
-    Baselines,
-    BaselineComparison,
-    NewRules,
-    ArchiveSearch,
-    EntryText,
-    EntryComparison,
-    Timeline,
-    Retention,
-    Analysis,
-    Draft,
+/// What a job asks of the queue: its threads, which queued job it replaces, and its row in the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Request {
+    class: JobClass,
+    key: Option<String>,
+    label: Option<String>,
+}
+
+impl From<JobClass> for Request {
+    /// Requests a job that runs in any case and has no row in the log.
+    fn from(class: JobClass) -> Request {
+        Request {
+            class,
+            key: None,
+            label: None,
+        }
+    }
+}
+
+impl Request {
+    /// Requests a job that runs in any case, and names it in the log.
+    pub(super) fn listed(class: JobClass, label: impl Into<String>) -> Request {
+        Request::from(class).listed_as(label)
+    }
+
+    /// Requests a job of which only the newest matters: it replaces a queued one of its class with
+    /// the same key.
+    pub(super) fn latest(class: JobClass, key: impl Into<String>) -> Request {
+        Request {
+            key: Some(key.into()),
+            ..Request::from(class)
+        }
+    }
+
+    /// Names the job in the log.
+    pub(super) fn listed_as(self, label: impl Into<String>) -> Request {
+        Request {
+            label: Some(label.into()),
+            ..self
+        }
+    }
 }
 
 /// Work of a job; returns the message in which it ends, if any. Gets an error if no thread can be
@@ -103,8 +124,23 @@ pub(super) struct JobQueue {
 
 #[derive(Default)]
 struct ClassState {
-    queued: VecDeque<(Option<JobKey>, Work)>,
+    queued: VecDeque<(Request, Work)>,
+    running: Vec<Request>,
     threads: usize,
+}
+
+impl ClassState {
+    /// Returns the labels of the jobs that have not ended, without those that a queued job is to
+    /// follow.
+    fn labels(&self) -> impl Iterator<Item = &String> {
+        let queued = self.queued.iter().map(|(request, _)| request);
+        let is_followed = |running: &&Request| {
+            let mut queued = self.queued.iter();
+            running.key.is_some() && queued.any(|(request, _)| request.key == running.key)
+        };
+        let running = self.running.iter().filter(move |it| !is_followed(it));
+        running.chain(queued).filter_map(|it| it.label.as_ref())
+    }
 }
 
 impl JobQueue {
@@ -115,19 +151,20 @@ impl JobQueue {
         }
     }
 
-    /// Queues a job. With a key, it replaces a queued job of its class with the same key.
+    /// Queues a job.
     pub(super) fn submit(
         &self,
-        class: JobClass,
-        key: Option<JobKey>,
+        request: impl Into<Request>,
         work: impl FnOnce(Result<()>) -> Option<Msg> + Send + 'static,
     ) {
+        let request = request.into();
+        let class = request.class.clone();
         let mut classes = self.lock_classes();
         let state = classes.entry(class.clone()).or_default();
-        if key.is_some() {
-            state.queued.retain(|(queued_key, _)| *queued_key != key);
+        if request.key.is_some() {
+            state.queued.retain(|(queued, _)| queued.key != request.key);
         }
-        state.queued.push_back((key, Box::new(work)));
+        state.queued.push_back((request, Box::new(work)));
         if state.threads < class.max_threads() {
             state.threads += 1;
             drop(classes);
@@ -184,8 +221,10 @@ impl JobQueue {
 
     /// Runs the queued jobs of a class until there are none.
     fn run_jobs(&self, class: &JobClass) {
-        while let Some(work) = self.next_job(class) {
-            if let Some(message) = run_reporting_panic(|| work(Ok(())))
+        while let Some((request, work)) = self.next_job(class) {
+            let message = run_reporting_panic(|| work(Ok(())));
+            self.end_job(&request);
+            if let Some(message) = message
                 && !self.send(message)
             {
                 self.lock_classes().remove(class);
@@ -194,14 +233,30 @@ impl JobQueue {
     }
 
     /// Takes the next job of a class, or counts a thread of the class as ended.
-    fn next_job(&self, class: &JobClass) -> Option<Work> {
+    fn next_job(&self, class: &JobClass) -> Option<(Request, Work)> {
         let mut classes = self.lock_classes();
         let state = classes.get_mut(class)?;
         let next = state.queued.pop_front();
-        if next.is_none() {
-            state.threads -= 1;
+        match &next {
+            Some((request, _)) => state.running.push(request.clone()),
+            None => state.threads -= 1,
         }
-        next.map(|(_, work)| work)
+        next
+    }
+
+    fn end_job(&self, ended: &Request) {
+        if let Some(state) = self.lock_classes().get_mut(&ended.class)
+            && let Some(at) = state.running.iter().position(|it| it == ended)
+        {
+            state.running.swap_remove(at);
+        }
+    }
+
+    /// Returns the labels of the jobs that have not ended.
+    pub(super) fn job_labels(&self) -> Vec<String> {
+        let classes = self.lock_classes();
+        let labels = classes.values().flat_map(ClassState::labels);
+        labels.cloned().collect()
     }
 
     fn lock_classes(&self) -> MutexGuard<'_, HashMap<JobClass, ClassState>> {
@@ -271,14 +326,14 @@ mod tests {
         let (queue, inbox) = queue();
         let class = JobClass::History;
         queue.refuse_threads(class.clone(), || {
-            queue.submit(class.clone(), None, |_| None);
-            queue.submit(class.clone(), None, |started| {
+            queue.submit(class.clone(), |_| None);
+            queue.submit(class.clone(), |started| {
                 report(&format!("answer: {}", started.unwrap_err()))
             });
         });
         assert!(next_text(&inbox).starts_with("cannot start a thread: "));
         assert!(next_text(&inbox).starts_with("answer: cannot start a thread: "));
-        queue.submit(class, None, |_| report("next"));
+        queue.submit(class, |_| report("next"));
         assert_eq!(next_text(&inbox), "next");
     }
 
@@ -286,12 +341,12 @@ mod tests {
     fn hung_job_delays_no_other_class() {
         let (queue, inbox) = queue();
         let (release, released) = bounded::<()>(0);
-        queue.submit(JobClass::History, None, move |_| {
+        queue.submit(JobClass::History, move |_| {
             let _ = released.recv();
             report("hung")
         });
         for text in ["first", "second"] {
-            queue.submit(JobClass::FleetFiles, None, move |_| report(text));
+            queue.submit(JobClass::FleetFiles, move |_| report(text));
         }
         assert_eq!(next_text(&inbox), "first");
         assert_eq!(next_text(&inbox), "second");
@@ -304,19 +359,19 @@ mod tests {
         let (queue, inbox) = queue();
         let (started, is_started) = unbounded();
         let (release, released) = bounded::<()>(0);
-        let key = || Some(JobKey::History("alpha".to_string()));
-        queue.submit(JobClass::History, key(), move |_| {
+        let newest = || Request::latest(JobClass::History, "history").listed_as("history of alpha");
+        queue.submit(newest(), move |_| {
             let _ = started.send(());
             let _ = released.recv();
             report("running")
         });
         is_started.recv_timeout(TIMEOUT).unwrap();
-        let other = Some(JobKey::RunDiff("alpha".to_string(), 1));
-        queue.submit(JobClass::History, key(), |_| report("replaced"));
-        queue.submit(JobClass::History, other, |_| report("other"));
-        queue.submit(JobClass::History, None, |_| report("kept"));
-        queue.submit(JobClass::History, None, |_| report("kept as well"));
-        queue.submit(JobClass::History, key(), |_| report("newest"));
+        let other = Request::latest(JobClass::History, "run diff").listed_as("run diff of alpha");
+        queue.submit(newest(), |_| report("replaced"));
+        queue.submit(other, |_| report("other"));
+        queue.submit(JobClass::History, |_| report("kept"));
+        queue.submit(JobClass::History, |_| report("kept as well"));
+        queue.submit(newest(), |_| report("newest"));
         drop(release);
         for text in ["running", "other", "kept", "kept as well", "newest"] {
             assert_eq!(next_text(&inbox), text);
@@ -331,7 +386,7 @@ mod tests {
         let barrier = Arc::new(Barrier::new(threads + 1));
         for _ in 0..2 * threads {
             let barrier = Arc::clone(&barrier);
-            queue.submit(JobClass::Plan, None, move |_| {
+            queue.submit(JobClass::Plan, move |_| {
                 barrier.wait();
                 report("planned")
             });
@@ -348,8 +403,8 @@ mod tests {
     #[test]
     fn panic_is_reported_and_next_job_runs() {
         let (queue, inbox) = queue();
-        queue.submit(JobClass::Handoff, None, |_| panic!("expected by this test"));
-        queue.submit(JobClass::Handoff, None, |_| report("next"));
+        queue.submit(JobClass::Handoff, |_| panic!("expected by this test"));
+        queue.submit(JobClass::Handoff, |_| report("next"));
         assert!(next_text(&inbox).starts_with("a fault in this program"));
         assert_eq!(next_text(&inbox), "next");
     }
@@ -359,15 +414,53 @@ mod tests {
         let (queue, inbox) = queue();
         let (release, released) = bounded::<()>(0);
         let (ran, has_run) = unbounded::<()>();
-        queue.submit(JobClass::Handoff, None, move |_| {
+        queue.submit(JobClass::Handoff, move |_| {
             let _ = released.recv();
             report("unheard")
         });
-        queue.submit(JobClass::Handoff, None, move |_| {
+        queue.submit(JobClass::Handoff, move |_| {
             let _ = ran.send(());
             None
         });
         drop((inbox, release));
         assert!(has_run.recv_timeout(TIMEOUT).is_err());
+    }
+
+    #[test]
+    fn jobs_are_listed_until_they_end() {
+        let (queue, inbox) = queue();
+        let (started, is_started) = unbounded();
+        let (release, released) = bounded::<()>(0);
+        let texts = |agent: &str| {
+            Request::latest(JobClass::Tones, "texts").listed_as(format!("texts of {agent}"))
+        };
+        queue.submit(texts("alpha"), move |_| {
+            let _ = started.send(());
+            let _ = released.recv();
+            report("running")
+        });
+        is_started.recv_timeout(TIMEOUT).unwrap();
+        assert_eq!(queue.job_labels(), ["texts of alpha"]);
+        // What runs is of no use any more, and what is replaced never runs.
+        queue.submit(texts("bravo"), |_| report("replaced"));
+        queue.submit(texts("charlie"), |_| report("newest"));
+        assert_eq!(queue.job_labels(), ["texts of charlie"]);
+        queue.submit(JobClass::Tones, |_| report("unlisted"));
+        let every = Request::listed(JobClass::Tones, "every");
+        queue.submit(every.clone(), |_| report("every"));
+        queue.submit(every, |_| panic!("expected by this test"));
+        assert_eq!(queue.job_labels(), ["texts of charlie", "every", "every"]);
+        drop(release);
+        for text in ["running", "newest", "unlisted", "every"] {
+            assert_eq!(next_text(&inbox), text);
+        }
+        assert!(next_text(&inbox).starts_with("a fault in this program"));
+        // A job has ended when its message is sent.
+        assert_eq!(queue.job_labels(), [""; 0]);
+        queue.refuse_threads(JobClass::Plan, || {
+            let plan = Request::listed(JobClass::Plan, "plan for alpha");
+            queue.submit(plan, |_| report("refused"));
+        });
+        assert_eq!(queue.job_labels(), [""; 0]);
     }
 }

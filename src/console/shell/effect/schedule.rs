@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use chrono::Local;
 
 use super::EffectRunner;
-use super::job_queue::{JobClass, JobKey};
+use super::job_queue::{JobClass, Request};
 use crate::console::message::Msg;
 use crate::unattended::schedule::{ManagerAccess, ScheduleChange, change_schedule, read_overview};
 
@@ -22,7 +22,9 @@ pub struct ScheduleAccess {
 impl EffectRunner {
     pub(super) fn load_schedule(&self, number: u64) {
         let access = self.schedule_access.clone();
-        self.submit(JobClass::Schedule, Some(JobKey::Schedule), move |engine| {
+        let request = Request::latest(JobClass::Schedule, "timers")
+            .listed_as("timers of the service managers");
+        self.submit(request, move |engine| {
             let overview = engine.map(|engine| {
                 let now = engine.clock().now().with_timezone(&Local);
                 Box::new(read_overview(
@@ -37,7 +39,9 @@ impl EffectRunner {
     }
 
     pub(super) fn change_schedule(&self, change: ScheduleChange) {
-        self.submit(JobClass::ScheduleChanges, None, move |engine| {
+        let label = format!("schedule of {}", change.subject());
+        let request = Request::listed(JobClass::ScheduleChanges, label);
+        self.submit(request, move |engine| {
             let outcome = engine.and_then(|engine| {
                 let now = engine.clock().now().with_timezone(&Local);
                 change_schedule(engine, std::slice::from_ref(&change), &now)

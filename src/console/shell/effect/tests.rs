@@ -683,7 +683,7 @@ fn shutdown_waits_for_baselines_being_written() {
         let mut fleet = ReloadableFleet::new();
         let jobs = fleet.runner.workers.jobs.clone();
         let (release, released) = bounded::<()>(0);
-        jobs.submit(JobClass::BaselinePlans, None, move |_| {
+        jobs.submit(JobClass::BaselinePlans, move |_| {
             let _ = released.recv();
             None
         });
@@ -796,7 +796,7 @@ fn slow_list_delays_no_plan_over_baselines() {
     let mut fleet = ReloadableFleet::new();
     let jobs = fleet.runner.workers.jobs.clone();
     let (_release, released) = bounded::<()>(0);
-    jobs.submit(JobClass::BaselineList, None, move |_| {
+    jobs.submit(JobClass::BaselineList, move |_| {
         let _ = released.recv();
         None
     });
@@ -818,6 +818,70 @@ fn slow_list_delays_no_plan_over_baselines() {
             _ => continue,
         };
         left.retain(|it| *it != answered);
+    }
+}
+
+#[test]
+fn requested_jobs_are_listed_until_they_end() {
+    let root = tempfile::tempdir().unwrap();
+    let engine = engine_with_memory(root.path(), BASELINE);
+    let factory = Arc::new(|_| unreachable!("the config does not change"));
+    let (mut runner, inbox) = start_runner(root.path(), engine, factory);
+    let jobs = runner.workers.jobs.clone();
+    let (release, released) = bounded::<()>(0);
+    let local = JobClass::Texts(None);
+    let classes = [
+        JobClass::FleetFiles,
+        JobClass::Schedule,
+        JobClass::History,
+        local,
+    ];
+    let plans = std::iter::repeat_n(JobClass::Plan, 4);
+    for class in classes.into_iter().chain(plans) {
+        let released = released.clone();
+        jobs.submit(class, move |_| {
+            let _ = released.recv();
+            None
+        });
+    }
+    let reset =
+        |names: &[&str]| PlanRequest::Reset(names.iter().map(ToString::to_string).collect());
+    for effect in [
+        Effect::LoadLog,
+        Effect::LoadLog,
+        Effect::LoadReport,
+        Effect::FindDrafts,
+        // The second request replaces the first one, which nothing answers.
+        Effect::LoadSchedule(1),
+        Effect::LoadSchedule(2),
+        Effect::LoadHistory("a".to_string()),
+        Effect::PrepareRunDiff("a".to_string(), 7),
+        Effect::PrepareTexts("a".to_string()),
+        Effect::PrepareTexts("not in the config".to_string()),
+        Effect::MakePlan(1, reset(&["a"]), false),
+        Effect::MakePlan(2, reset(&["a", "b"]), false),
+    ] {
+        runner.execute(effect);
+    }
+    let mut labels = runner.job_labels();
+    labels.sort();
+    let expected = [
+        "history of a",
+        "ledger",
+        "plan for 2 agents",
+        "plan for a",
+        "report",
+        "run diff of a",
+        "texts of a",
+        "timers of the service managers",
+    ];
+    assert_eq!(labels, expected);
+    drop(release);
+    let end = Instant::now() + WAIT_TIMEOUT;
+    while !runner.job_labels().is_empty() {
+        assert!(Instant::now() < end, "{:?}", runner.job_labels());
+        let _ = inbox.try_recv();
+        thread::yield_now();
     }
 }
 
@@ -987,7 +1051,7 @@ fn overview_and_prune_are_answered_and_waited_for() {
     };
     let jobs = fleet.runner.workers.jobs.clone();
     let (release, released) = bounded::<()>(0);
-    jobs.submit(JobClass::Retention, None, move |_| {
+    jobs.submit(JobClass::Retention, move |_| {
         let _ = released.recv();
         None
     });

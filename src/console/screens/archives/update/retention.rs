@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::base::quantity::format_count;
-use crate::console::command::Command;
+use crate::console::command::{Command, require};
 use crate::console::message::Effect;
 use crate::console::model::Model;
 use crate::console::screen::Screen;
@@ -22,6 +22,14 @@ pub fn open(model: &mut Model) -> Vec<Effect> {
     model.archives.retention.plan = None;
     move_to_first_agent(model);
     vec![request(model)]
+}
+
+/// Checks that a row of an agent is under the cursor, which opens.
+pub fn check_selected(model: &Model) -> Result<(), String> {
+    let screen = &model.archives;
+    let is_list = screen.page == ArchivesPage::Retention;
+    let group = screen.retention.current_group().filter(|_| is_list);
+    require(group.is_some(), "no agent under the cursor")
 }
 
 pub fn request(model: &mut Model) -> Effect {
@@ -191,7 +199,7 @@ pub fn abandon_plan(model: &mut Model) -> bool {
 
 /// Deletes what the confirmed plan shows; an expired one is made again instead.
 pub fn apply_plan(model: &mut Model) -> Vec<Effect> {
-    if let Some(why) = model.prune_refusal() {
+    if let Err(why) = model.check_prune() {
         model.report_warning(why);
         return Vec::new();
     }

@@ -1,11 +1,18 @@
 //! What the page with the timeline of one agent does.
 
+use crate::console::command::require;
 use crate::console::message::Effect;
 use crate::console::model::Model;
 use crate::console::screen::Screen;
 use crate::console::screens::archives::state::timeline::{TimelineRequest, TimelineRowKey};
 use crate::console::screens::archives::state::{ArchivesPage, NO_ENTRY_REASON};
 use crate::engine::{AgentTimeline, TextSource, TimelineRow, TimelineSubject};
+
+/// Checks that a row of an agent is under the cursor.
+pub fn check_agent(model: &Model) -> Result<(), String> {
+    let row = model.archives.current_row();
+    require(row.is_some(), "no agent under the cursor")
+}
 
 /// Opens the timeline of the agent of the row under the cursor.
 pub fn open(model: &mut Model) -> Vec<Effect> {

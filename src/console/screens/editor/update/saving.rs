@@ -12,10 +12,9 @@ use crate::base::error::{Error, ErrorKind};
 use crate::base::quantity::format_count;
 use crate::base::untrusted;
 use crate::console::chooser;
-use crate::console::command::Command;
+use crate::console::command::{Command, require};
 use crate::console::message::{Effect, FileComparison, ReplacedBaseline, SavedText, TextSave};
 use crate::console::model::Model;
-use crate::console::overlay::{Chooser, Overlay};
 use crate::console::screens::editor::buffer::TextBuffer;
 use crate::console::screens::editor::state::{EditorDialog, EditorScreen, FileOnDisk, SaveDialog};
 use crate::console::screens::log::state::MessageLevel;
@@ -56,7 +55,7 @@ pub fn run_command_line(model: &mut Model, command: &str) -> Vec<Effect> {
         }
         // Anything else is meant for the palette.
         other => {
-            chooser::open_chooser(model, Overlay::Palette(Chooser::with_query(other)));
+            chooser::open_palette(model, other);
             Vec::new()
         }
     }
@@ -198,71 +197,123 @@ fn show_comparison(model: &mut Model, compared: FileComparison) {
     dialog.guard.restart(now);
 }
 
-/// Performs a command that answers the open question.
-pub fn perform_answer(model: &mut Model, command: Command) -> Vec<Effect> {
-    let Some(editor) = &mut model.editor else {
-        return Vec::new();
+/// Checks that a question is open to which the command is an answer.
+pub(super) fn check_dialog(
+    model: &Model,
+    is_answered: impl FnOnce(&EditorScreen, &EditorDialog) -> bool,
+) -> Result<(), String> {
+    let editor = model.editor.as_deref();
+    let is_answer = editor.and_then(|it| Some(is_answered(it, it.dialog.as_ref()?)));
+    require(is_answer == Some(true), "not an answer to this question")
+}
+
+/// Checks that a save waits for its confirmation.
+pub fn check_save(model: &Model) -> Result<(), String> {
+    check_dialog(
+        model,
+        |_, dialog| matches!(dialog, EditorDialog::Save(save) if save.diff.is_some() && !save.is_saving),
+    )
+}
+
+/// Checks that the question is about a draft.
+pub fn check_draft(model: &Model) -> Result<(), String> {
+    check_dialog(model, |_, dialog| {
+        matches!(dialog, EditorDialog::Draft { .. })
+    })
+}
+
+/// Checks that the question is about a changed file.
+pub fn check_changed_file(model: &Model) -> Result<(), String> {
+    check_dialog(model, |_, dialog| {
+        matches!(dialog, EditorDialog::Changed { .. })
+    })
+}
+
+/// Checks that the question is about a changed file that can become part of the text.
+pub fn check_changed_text(model: &Model) -> Result<(), String> {
+    check_dialog(model, |editor, dialog| {
+        let is_editable = editor.whole_text.is_none();
+        is_editable
+            && matches!(dialog, EditorDialog::Changed { disk, .. } if disk.bytes().is_some())
+    })
+}
+
+/// Checks that the question is about a text that differs from the file.
+pub fn check_changes(model: &Model) -> Result<(), String> {
+    check_draft(model).or_else(|_| check_changed_file(model))
+}
+
+/// Saves the text as the question shows it.
+pub fn confirm_save(model: &mut Model) -> Option<Effect> {
+    let editor = model.editor.as_mut()?;
+    let Some(EditorDialog::Save(dialog)) = &mut editor.dialog else {
+        return None;
     };
-    match (command, &mut editor.dialog) {
-        (Command::ConfirmSave, Some(EditorDialog::Save(dialog))) => {
-            dialog.is_saving = true;
-            let accepts_lint_errors = dialog.accepts_lint_errors;
-            let expected = ReplacedBaseline::File(editor.opened.digest);
-            let is_sealed = editor.is_sealed_by_save();
-            vec![save_text(editor, expected, is_sealed, accepts_lint_errors)]
-        }
-        (Command::ShowChanges, Some(EditorDialog::Changed { is_diff_shown, .. })) => {
-            *is_diff_shown = !*is_diff_shown;
-            Vec::new()
-        }
-        (
-            Command::ShowChanges,
-            Some(EditorDialog::Draft {
-                diff: diff @ Some(_),
-                ..
-            }),
-        ) => {
-            *diff = None;
-            Vec::new()
-        }
-        (Command::ShowChanges, Some(EditorDialog::Draft { draft, .. })) => {
+    dialog.is_saving = true;
+    let accepts_lint_errors = dialog.accepts_lint_errors;
+    let expected = ReplacedBaseline::File(editor.opened.digest);
+    let is_sealed = editor.is_sealed_by_save();
+    Some(save_text(editor, expected, is_sealed, accepts_lint_errors))
+}
+
+/// Shows the difference from the file, or hides it.
+pub fn toggle_changes(model: &mut Model) -> Option<Effect> {
+    let editor = model.editor.as_mut()?;
+    match editor.dialog.as_mut()? {
+        EditorDialog::Changed { is_diff_shown, .. } => *is_diff_shown = !*is_diff_shown,
+        EditorDialog::Draft { draft, diff: None } => {
             let (name, text) = (editor.opened.name.clone(), Arc::new(draft.bytes.clone()));
             let generation = editor.buffer.generation();
             let known = editor.opened.digest;
-            vec![Effect::CompareWithFile(name, generation, text, known)]
+            return Some(Effect::CompareWithFile(name, generation, text, known));
         }
-        (Command::RecoverDraft, Some(EditorDialog::Draft { .. })) => {
-            let effects = recover_draft(model);
-            effects.into_iter().chain(insert_promoted(model)).collect()
-        }
-        (Command::DiscardDraft, Some(EditorDialog::Draft { .. })) => {
-            model.input_line = Some(Prompt::new(PromptPurpose::DiscardWord));
-            Vec::new()
-        }
-        (Command::MergeChanges, Some(EditorDialog::Changed { disk, .. })) => {
-            let Some(disk) = disk.bytes() else {
-                return Vec::new();
-            };
-            // A text that cannot be edited is not merged.
-            let texts = [
-                editor.opened.bytes.clone(),
-                editor.buffer.to_bytes(),
-                disk.to_vec(),
-            ];
-            let name = editor.opened.name.clone();
-            vec![Effect::MergeTexts(name, texts.map(Arc::new))]
-        }
-        (Command::TakeTheirs, Some(EditorDialog::Changed { disk, .. })) => {
-            let disk = disk.bytes().map(<[u8]>::to_vec);
-            disk.and_then(|disk| rebase(model, &disk))
-                .unwrap_or_default()
-        }
-        (Command::OverwriteFile, Some(EditorDialog::Changed { .. })) => {
-            model.input_line = Some(Prompt::new(PromptPurpose::OverwriteWord));
-            Vec::new()
-        }
-        _ => Vec::new(),
+        EditorDialog::Draft { diff, .. } => *diff = None,
+        EditorDialog::Message(_) | EditorDialog::Save(_) => {}
     }
+    None
+}
+
+/// Continues with the text of the draft.
+pub fn take_draft(model: &mut Model) -> Vec<Effect> {
+    let effects = recover_draft(model);
+    effects.into_iter().chain(insert_promoted(model)).collect()
+}
+
+/// Asks for the word that discards the draft.
+pub fn prompt_discard(model: &mut Model) {
+    model.input_line = Some(Prompt::new(PromptPurpose::DiscardWord));
+}
+
+/// Asks for the word that overwrites the changed file.
+pub fn prompt_overwrite(model: &mut Model) {
+    model.input_line = Some(Prompt::new(PromptPurpose::OverwriteWord));
+}
+
+/// Returns the bytes of the changed file that the question is about.
+fn changed_bytes(editor: &EditorScreen) -> Option<Vec<u8>> {
+    match &editor.dialog {
+        Some(EditorDialog::Changed { disk, .. }) => disk.bytes().map(<[u8]>::to_vec),
+        _ => None,
+    }
+}
+
+/// Merges the changes of the file and those of the text.
+pub fn merge_changes(model: &mut Model) -> Option<Effect> {
+    let editor = model.editor.as_ref()?;
+    let texts = [
+        editor.opened.bytes.clone(),
+        editor.buffer.to_bytes(),
+        changed_bytes(editor)?,
+    ];
+    let name = editor.opened.name.clone();
+    Some(Effect::MergeTexts(name, texts.map(Arc::new)))
+}
+
+/// Replaces the text by the changed file.
+pub fn take_theirs(model: &mut Model) -> Vec<Effect> {
+    let changed = model.editor.as_deref().and_then(changed_bytes);
+    let rebased = changed.and_then(|changed| rebase(model, &changed));
+    rebased.unwrap_or_default()
 }
 
 /// Keeps the text against the changed file, if the word was typed in full: shows what that changes in

@@ -3,7 +3,6 @@
 
 use super::panel::move_panel_cursor;
 use super::{EditorScreen, move_in_text};
-use crate::console::command::Command;
 use crate::console::message::Effect;
 use crate::console::model::Model;
 use crate::console::screens::editor::buffer::TextBuffer;
@@ -52,33 +51,37 @@ pub fn go_to_end(model: &mut Model, is_last: bool) -> Vec<Effect> {
     Vec::new()
 }
 
-/// Moves by a page or half a page of rows, as they are on the screen: a paragraph that wraps counts as
-/// often as it has rows. In the panel and in the diff of a question, rows are lines.
-pub fn move_page(model: &mut Model, command: Command) -> Vec<Effect> {
+/// Moves by pages of rows, as they are on the screen: a paragraph that wraps counts as often as it has
+/// rows. In the panel and in the diff of a question, rows are lines.
+pub fn move_page(model: &mut Model, by: isize) -> Vec<Effect> {
     let height = model.editor_height();
-    let is_in_text = model
-        .editor
-        .as_ref()
-        .is_some_and(|it| it.dialog.is_none() && !it.is_panel_focused);
-    let page = if is_in_text {
+    let page = if is_in_text(model) {
         height.saturating_sub(PAGE_OVERLAP).max(1)
     } else {
         height
     };
-    let rows = match command {
-        Command::PageDown | Command::PageUp => page as isize,
-        _ => (height / 2).max(1) as isize,
-    };
-    let by = match command {
-        Command::PageUp | Command::HalfUp => -rows,
-        _ => rows,
-    };
-    if is_in_text {
+    move_rows(model, by * page as isize)
+}
+
+/// Moves by half pages of rows, as [`move_page`] does.
+pub fn move_half_page(model: &mut Model, by: isize) -> Vec<Effect> {
+    let half = (model.editor_height() / 2).max(1);
+    move_rows(model, by * half as isize)
+}
+
+fn move_rows(model: &mut Model, by: isize) -> Vec<Effect> {
+    if is_in_text(model) {
         scroll_rows(model, by);
     } else {
         move_cursor(model, by);
     }
     Vec::new()
+}
+
+/// Whether keys move in the text, and neither in the panel nor in the diff of a question.
+fn is_in_text(model: &Model) -> bool {
+    let editor = model.editor.as_ref();
+    editor.is_some_and(|it| it.dialog.is_none() && !it.is_panel_focused)
 }
 
 /// Scrolls the text by rows. The cursor keeps its row of the screen, and its column as far as there is

@@ -1,11 +1,8 @@
 //! Commands and keys that change, copy or search the text of the editor, and the numbers typed before
 //! them: how often a command is performed.
 
-use super::{
-    change_text, go_to_finding, jump_after, jump_in_text, keep_cursor_visible, move_cursor,
-    move_in_text, move_page,
-};
-use crate::console::command::{Command, KeyContext};
+use super::{change_text, jump_after, jump_in_text, keep_cursor_visible, move_cursor, move_page};
+use crate::console::command::{Command, KeyContext, perform};
 use crate::console::handoff::ClipboardText;
 use crate::console::keys::key::{Key, KeyCode};
 use crate::console::message::Effect;
@@ -33,8 +30,8 @@ pub fn handle_typed_key(model: &mut Model, key: Key) -> Option<Vec<Effect>> {
         (KeyCode::Down, _) => |text| text.move_lines(1),
         (KeyCode::Home, _) => |text| text.move_to_line_end(false),
         (KeyCode::End, _) => |text| text.move_to_line_end(true),
-        (KeyCode::PageUp, _) => return Some(move_page(model, Command::PageUp)),
-        (KeyCode::PageDown, _) => return Some(move_page(model, Command::PageDown)),
+        (KeyCode::PageUp, _) => return Some(move_page(model, -1)),
+        (KeyCode::PageDown, _) => return Some(move_page(model, 1)),
         _ => return None,
     };
     Some(change_text(model, edit))
@@ -52,7 +49,7 @@ pub fn paste(model: &mut Model, pasted: &str) -> Vec<Effect> {
 }
 
 /// Begins to type text, after a change of the text or the cursor.
-fn begin_typing(model: &mut Model, prepare: impl FnOnce(&mut TextBuffer)) -> Vec<Effect> {
+pub fn begin_typing(model: &mut Model, prepare: impl FnOnce(&mut TextBuffer)) -> Vec<Effect> {
     let effects = change_text(model, |text| {
         text.begin_step();
         prepare(text);
@@ -63,56 +60,16 @@ fn begin_typing(model: &mut Model, prepare: impl FnOnce(&mut TextBuffer)) -> Vec
     effects
 }
 
-/// Performs a command of the editor's text.
-pub fn perform(model: &mut Model, command: Command) -> Vec<Effect> {
-    match command {
-        Command::InsertText => begin_typing(model, |_| {}),
-        Command::AppendText => begin_typing(model, |text| text.move_glyph(true)),
-        Command::AppendToLine => begin_typing(model, |text| text.move_to_line_end(true)),
-        Command::OpenLineBelow => begin_typing(model, |text| {
-            text.move_to_line_end(true);
-            text.insert_line_end();
-        }),
-        Command::OpenLineAbove => begin_typing(model, |text| {
-            text.move_to_line_end(false);
-            text.insert_line_end();
-            text.move_lines(-1);
-        }),
-        Command::UndoTyping => undo_typing(model, TextBuffer::undo, "nothing to undo"),
-        Command::RedoTyping => undo_typing(model, TextBuffer::redo, "nothing to redo"),
-        Command::CutChar => change_at_rest(model, |text| text.cut_chars(1)),
-        Command::CutLine => change_at_rest(model, |text| text.cut_lines(1)),
-        Command::PasteText => change_at_rest(model, TextBuffer::paste_register),
-        Command::CutSelection => change_at_rest(model, TextBuffer::cut_selection),
-        Command::CopySelection => copy(model, TextBuffer::copy_selection),
-        Command::CopyTextLine => copy(model, |text| text.copy_lines(1)),
-        Command::SelectText => move_in_text(model, |text| {
-            if !text.end_selection() {
-                text.begin_selection();
-            }
-        }),
-        Command::CursorLeft => move_in_text(model, |text| text.move_glyph(false)),
-        Command::CursorRight => move_in_text(model, |text| text.move_glyph(true)),
-        Command::NextWord => move_in_text(model, |text| text.move_word(true)),
-        Command::PreviousWord => move_in_text(model, |text| text.move_word(false)),
-        Command::LineStart => move_in_text(model, |text| text.move_to_line_end(false)),
-        Command::LineEnd => move_in_text(model, |text| text.move_to_line_end(true)),
-        _ => Vec::new(),
-    }
-}
-
 /// Changes the text; the cursor then rests on a character.
-pub(super) fn change_at_rest(
-    model: &mut Model,
-    change: impl FnOnce(&mut TextBuffer),
-) -> Vec<Effect> {
+pub fn change_at_rest(model: &mut Model, change: impl FnOnce(&mut TextBuffer)) -> Vec<Effect> {
     change_text(model, |text| {
         change(text);
         text.rest_on_character();
     })
 }
 
-fn undo_typing(
+/// Takes changes back, or makes them again.
+pub fn undo_typing(
     model: &mut Model,
     undo: impl FnOnce(&mut TextBuffer) -> bool,
     refusal: &str,
@@ -132,7 +89,7 @@ fn undo_typing(
 }
 
 /// Copies text, also to the clipboard.
-pub(super) fn copy(model: &mut Model, copy: impl FnOnce(&mut TextBuffer)) -> Vec<Effect> {
+pub fn copy(model: &mut Model, copy: impl FnOnce(&mut TextBuffer)) -> Vec<Effect> {
     let Some(editor) = &mut model.editor else {
         return Vec::new();
     };
@@ -175,7 +132,7 @@ pub fn take_digit(model: &mut Model, key: Key) -> bool {
 
 /// Performs a command as often as the number before it says; `None` without one, and for a command
 /// that is performed once.
-pub fn perform_counted(model: &mut Model, command: Command) -> Option<Vec<Effect>> {
+pub fn perform_counted(model: &mut Model, command: Command, key: Key) -> Option<Vec<Effect>> {
     let count = model.editor.as_mut()?.count.take()?;
     match command {
         Command::Down | Command::Up => {
@@ -198,14 +155,11 @@ pub fn perform_counted(model: &mut Model, command: Command) -> Option<Vec<Effect
         | Command::PreviousWord
         | Command::PasteText
         | Command::UndoTyping
-        | Command::RedoTyping => Some(repeat(count, || perform(model, command))),
-        Command::NextHit | Command::PreviousHit => Some(repeat(count, || {
-            go_to_next_hit(model, command == Command::NextHit);
-            Vec::new()
-        })),
-        Command::NextFinding | Command::PreviousFinding => Some(repeat(count, || {
-            go_to_finding(model, command == Command::NextFinding)
-        })),
+        | Command::RedoTyping
+        | Command::NextHit
+        | Command::PreviousHit
+        | Command::NextFinding
+        | Command::PreviousFinding => Some(repeat(count, || perform(command, model, key))),
         _ => None,
     }
 }
@@ -213,6 +167,15 @@ pub fn perform_counted(model: &mut Model, command: Command) -> Option<Vec<Effect
 /// Repeats a step. Returns the effects of the last one, which replace those of the earlier ones.
 fn repeat(count: usize, mut step: impl FnMut() -> Vec<Effect>) -> Vec<Effect> {
     (0..count.min(MAX_REPEATS)).fold(Vec::new(), |_, _| step())
+}
+
+/// Checks that the text can be changed.
+pub fn check_editable(model: &Model) -> Result<(), String> {
+    let editor = model.editor.as_ref();
+    match editor.and_then(|editor| editor.read_only.as_ref()) {
+        Some(why) => Err(format!("read-only: {why}")),
+        None => Ok(()),
+    }
 }
 
 /// Starts a search. Returns the previous query.
