@@ -19,6 +19,7 @@ use memory_shepherd::transport::SingleTransport;
 use memory_shepherd::transport::local::LocalTransport;
 
 use super::crash::KillSweep;
+use super::file_edits;
 use super::fixture::{BASELINE, Fleet, directory_files};
 use super::processes::test_directory;
 use super::scene::{CheckResult, InitialMemory, Scene, check, output_text};
@@ -155,7 +156,12 @@ fn perform_edit() {
                     .unwrap();
             }
         }
-        other => panic!("no edit {other}"),
+        other => {
+            let mut edits = file_edits::EDITS.iter();
+            let found = edits.find(|(name, _)| *name == other);
+            let (_, count) = found.unwrap_or_else(|| panic!("no edit {other}"));
+            file_edits::apply(&engine, *count);
+        }
     }
 }
 
@@ -214,6 +220,11 @@ fn check_no_leftover(scene: &Scene) -> CheckResult {
     check(!names.iter().any(is_leftover), || format!("left {names:?}"))
 }
 
+/// Whether a call is one of the frame of a test, which changes nothing.
+pub fn is_frame(call: &SystemCall) -> bool {
+    call.text.starts_with("write(1, ") || call.text.contains(FRAME_TEXT)
+}
+
 fn sweep(
     name: &str,
     scene: &dyn Fn() -> Scene,
@@ -223,10 +234,6 @@ fn sweep(
     let calls = {
         let scene = scene();
         let mut calls = strace::record_changing_calls(&scene, words);
-        // Nor do these change anything.
-        let is_frame = |call: &SystemCall| {
-            call.text.starts_with("write(1, ") || call.text.contains(FRAME_TEXT)
-        };
         calls.retain(|call| !is_frame(call));
         calls
     };

@@ -15,10 +15,13 @@ mod crash;
 mod directories;
 #[path = "../support/earlier.rs"]
 mod earlier;
+#[path = "../support/edited_files.rs"]
+mod edited_files;
 mod edits;
 #[path = "../support/fake_time.rs"]
 mod fake_time;
 mod faults;
+mod file_edits;
 mod fixture;
 mod flush_order;
 mod full_archive;

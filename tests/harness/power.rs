@@ -20,6 +20,7 @@ use tempfile::TempDir;
 use super::compaction;
 use super::crash::{PUSHED_NOTES, PUSHES, assert_no_failures};
 use super::edits;
+use super::file_edits::{self, check_after_edit};
 use super::fixture::{BASELINE, has_tool};
 use super::full_harness::is_full_harness;
 use super::mounts::{Mount, may_mount};
@@ -526,6 +527,32 @@ fn power_cut_at_any_call_of_edit_leaves_whole_files() {
         ..save
     };
     cut_at_every_call("power cut, replacement in two baselines", &replace, 8);
+}
+
+#[test]
+fn power_cut_at_any_call_of_a_file_edit_leaves_all_or_nothing() {
+    if !can_cut_power("power_cut_at_any_call_of_a_file_edit_leaves_all_or_nothing") {
+        return;
+    }
+    let edit = |words, check| PowerSetup {
+        prepare: file_edits::prepare,
+        words,
+        check,
+        has_two_disks: true,
+        ..PowerSetup::new(vec![("scout", InitialMemory::file(BASELINE))])
+    };
+    let one = edit(&[edits::EDIT, "files-1"], |scene| {
+        check_after_edit(scene, 1)
+    });
+    cut_at_every_call("power cut, edit of one file", &one, 8);
+    let two = edit(&[edits::EDIT, "files-2"], |scene| {
+        check_after_edit(scene, 2)
+    });
+    cut_at_every_call("power cut, edit of two files", &two, 8);
+    let five = edit(&[edits::EDIT, "files-5"], |scene| {
+        check_after_edit(scene, 5)
+    });
+    cut_at_every_call("power cut, edit of five files", &five, 8);
 }
 
 #[test]
