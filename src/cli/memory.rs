@@ -15,6 +15,7 @@ use super::runs::arguments::RunFlags;
 use super::runs::run_plan_of;
 use super::{CommandContext, CommandResult};
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::cli::arguments::values::EXIT_CODES;
 use crate::engine::LayoutMemory;
 use crate::layouts::{Collection, HealthFinding, HealthSeverity, MemoryItem, OperationRequest};
 
@@ -30,25 +31,31 @@ pub(super) struct MemoryArgs {
 #[derive(Debug, Subcommand)]
 enum MemoryVerb {
     /// Lists the collections and their items
+    #[command(after_help = EXIT_CODES)]
     Tree {
         /// Shows only this collection
         collection: Option<String>,
     },
     /// Prints an item
+    #[command(after_help = EXIT_CODES)]
     Show {
         /// Its id
         item: String,
     },
     /// Finds items with a text in their title or content
+    #[command(after_help = EXIT_CODES)]
     Search {
         /// The text; letters match in either case
         text: String,
     },
     /// Checks the memory
+    #[command(after_help = EXIT_CODES)]
     Health,
     /// Shows what an operation would change; changes nothing
+    #[command(after_help = EXIT_CODES)]
     Plan(OperationArgs),
     /// Archives the files that an operation changes, and changes them
+    #[command(after_help = EXIT_CODES)]
     Apply {
         #[command(flatten)]
         operation: OperationArgs,

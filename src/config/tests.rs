@@ -15,6 +15,7 @@ fn test_env() -> ConfigEnvironment {
     ConfigEnvironment {
         home: Some(PathBuf::from("/home/op")),
         uid: 1000,
+        layout_names: vec!["notes"],
         ..ConfigEnvironment::bare("/cwd")
     }
 }
