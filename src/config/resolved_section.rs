@@ -313,6 +313,9 @@ impl ResolvedSection {
 
     pub(super) fn to_agent(&self, name: &str, section_line: usize, kind: SectionKind) -> Agent {
         let layout = self.text("layout").zip(self.path("memory_dir"));
+        // An agent whose baseline is missing by mistake is one that is reset.
+        let reset_keys = ["memory_file", "remote_memory", "baseline"];
+        let has_reset = layout.is_none() || reset_keys.iter().any(|key| self.find(key).is_some());
         let directory = || layout.as_ref().map(|(_, directory)| directory.clone());
         let location = match kind {
             SectionKind::RemoteAgent => MemoryLocation::Remote {
@@ -342,7 +345,7 @@ impl ResolvedSection {
             name: name.to_string(),
             location,
             layout: layout.map(|(name, directory)| AgentLayout { name, directory }),
-            baseline: self.text("baseline"),
+            baseline: has_reset.then(|| self.text("baseline").unwrap_or_default()),
             archive_subdir: self.text("archive_subdir").unwrap_or_default(),
             archive_findings: self.findings_policy(),
             protect: self.protect_level(),
@@ -350,7 +353,7 @@ impl ResolvedSection {
             separator: self.text("separator").unwrap_or_default(),
             is_shared: self.word("shared") != Some("no"),
             // An agent that is never reset has no timer.
-            own_interval: self.text("baseline").and(self.interval("every")),
+            own_interval: self.interval("every").filter(|_| has_reset),
             section_line,
         }
     }

@@ -17,6 +17,7 @@ fn env() -> ConfigEnvironment {
     ConfigEnvironment {
         home: Some(PathBuf::from("/home/operator")),
         uid: 1000,
+        layout_names: vec!["notes"],
         ..ConfigEnvironment::bare("/nowhere")
     }
 }

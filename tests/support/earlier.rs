@@ -14,7 +14,7 @@ pub fn insert_earlier_run(archive: &Path, agent: &str, now: DateTime<FixedOffset
     let path = own.join("ledger.jsonl");
     let text = fs::read_to_string(&path).unwrap_or_default();
     let first = serde_json::json!({
-        "seq": 0, "prev": Digest::ZERO, "time": now - Duration::days(days),
+        "seq": 1, "prev": Digest::ZERO, "time": now - Duration::days(days),
         "run": "0ea71e20", "act": "reset", "trigger": "timer", "user": "timer",
         "agent": agent, "host": "local", "outcome": "unchanged",
     });

@@ -309,6 +309,16 @@ pub struct RunEvent {
     /// The baseline file, relative to `baseline_dir`, that was sealed, saved or restored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
+    /// The change of the memory or, where a baseline was saved or restored, of its file. Readers
+    /// parse it as a part of its own, which is much faster than a flattened field.
+    #[serde(flatten, skip_deserializing)]
+    pub change: FileChange,
+    /// The changes of the files of an edit, each with its path.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<FileChange>,
+    /// The directories that the run created for them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub directories: Vec<PathBuf>,
     /// The baseline version that was pushed, sealed, saved or restored; of an unchanged memory, the
     /// version that it was found with, where no earlier record names it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -353,16 +363,6 @@ pub struct RunEvent {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[serde(rename = "pins")]
     pub pinned_entries: Vec<PathBuf>,
-    /// The change of the memory or, where a baseline was saved or restored, of its file. Readers
-    /// parse it as a part of its own, which is much faster than a flattened field.
-    #[serde(flatten, skip_deserializing)]
-    pub change: FileChange,
-    /// The changes of the files of an edit, each with its path.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub files: Vec<FileChange>,
-    /// The directories that the run created for them.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub directories: Vec<PathBuf>,
 }
 
 impl FileChange {

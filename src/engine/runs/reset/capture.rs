@@ -62,12 +62,13 @@ impl<'a> MemoryCapture<'_, 'a> {
             entry_writer.write(&mut reading, bytes)
         })?;
         self.check_object(agent, &history, directory, &object, event)?;
-        event.note = set_state_before(
+        let note = set_state_before(
             &mut event.change,
             &object,
             attributes.as_ref(),
             &mut reading,
         );
+        note.into_iter().for_each(|note| event.add_note(&note));
         let classification = self.classify_found(agent, &object, &references, &reading);
         let mut source = self.run.content_source(agent, step, &references.current)?;
         let divided = DividedMemory::new(&reading, &classification);

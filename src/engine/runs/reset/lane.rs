@@ -132,6 +132,9 @@ pub(super) struct ResetLane<'r, 'a> {
     /// How many agents take a step together, and how many may wait for late writers at the same
     /// time.
     batch_size: usize,
+    /// How many agents of this machine are locked together: where captures are slow, fewer, since
+    /// those that a batch does not reach are unlocked again.
+    lock_limit: usize,
     /// Agents that wait for their turn.
     queue: VecDeque<QueuedTurn<'a>>,
     /// How many agents take their steps together now.
@@ -150,6 +153,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
             run,
             site,
             batch_size: 1,
+            lock_limit: usize::MAX,
             batch_length: 0,
             queue: VecDeque::new(),
             unsettled: Vec::new(),
@@ -481,7 +485,11 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         let began = run.runs.context.clock().instant();
         let mut locked: VecDeque<(QueuedTurn<'a>, &'a Agent)> = VecDeque::new();
         let is_alone = self.queue.front().is_some_and(|next| next.is_alone);
-        let limit = if is_alone { 1 } else { self.batch_size };
+        let limit = match threads {
+            _ if is_alone => 1,
+            Some(_) => self.batch_size,
+            None => self.batch_size.min(self.lock_limit),
+        };
         while locked.len() < limit
             && (locked.is_empty() || !run.is_cancelled())
             && let Some(next) = self.queue.front()
@@ -521,6 +529,11 @@ impl<'r, 'a> ResetLane<'r, 'a> {
                 break;
             }
         }
+        self.lock_limit = if locked.is_empty() {
+            self.lock_limit.saturating_mul(2)
+        } else {
+            done.len().max(1)
+        };
         while let Some((mut queued, _)) = locked.pop_back() {
             // A turn that has not begun releases its lock, so that other runs do not wait for it.
             if queued.attempts == 0 && queued.leased_since.is_none() {
