@@ -94,8 +94,8 @@ fn merge_overlapping(mut secrets: Vec<FoundSecret>) -> Vec<FoundSecret> {
 /// Finds the values in the bytes as they are: first those with the shape of a secret, then those that
 /// are assigned.
 fn find_plain_secrets(text: &[u8], words: &Words) -> Vec<FoundSecret> {
-    let shapes = words.secret_shapes().iter();
-    let shaped = shapes
+    let shaped = words
+        .secret_shapes_in(text)
         .flat_map(|shape| shape.find_iter(text).map(|it| it.range()))
         .filter(|range| is_real_shape(text, range))
         .map(|range| FoundSecret {

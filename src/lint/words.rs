@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::{Arc, LazyLock, OnceLock};
 
-use regex::bytes::{Regex, RegexBuilder};
+use regex::bytes::{Regex, RegexBuilder, RegexSet, RegexSetBuilder};
 
 /// What the entries of a list are, and how they become one pattern.
 #[derive(Clone, Copy, Debug)]
@@ -104,7 +104,7 @@ word_lists! {
     /// What holds secrets (MS703).
     SecretSources = "secret-sources" as Phrases("", "");
     /// Words before an assigned secret (MS602). Group 1 is the value.
-    SecretWords = "secret-words" as Phrases("(?:", r#")[*_`"')\]]{0,4}\s*(?:[:=|]|：|\bis\b|\bist\b)[ \t]*[*_`"'(\[]{0,4}[ \t]*((?u:[^\s`"'|*()<>,;，。]){8,160})"#);
+    SecretWords = "secret-words" as Phrases("(?:", r#")[*_`"')\]]{0,4}\s*(?:[:=|]|：|\bis\b|\bist\b)[ \t]*[*_`"'(\[]{0,4}[ \t]*((?u:[^\s`"'|*()<>,;，。]){8,})"#);
     /// Invitations to change the baseline (MS314).
     SelfEdits = "self-edits" as Phrases(r"\b(?:", ")");
     /// Commands and verbs that send something (MS703).
@@ -178,8 +178,44 @@ pub struct Words {
     replaced: BTreeMap<WordList, String>,
     /// The pattern of each list, compiled at its first use.
     patterns: Vec<OnceLock<Regex>>,
-    secret_shapes: OnceLock<Vec<Regex>>,
+    secret_shapes: OnceLock<SecretShapes>,
     frequent_words: OnceLock<HashMap<String, WordLanguage>>,
+}
+
+/// The shapes of secrets. Most texts have none, so one pass for all of them comes first, and a pattern
+/// is compiled when a text has a match of it.
+struct SecretShapes {
+    any: RegexSet,
+    entries: Vec<(String, OnceLock<Regex>)>,
+    is_unicode: bool,
+}
+
+impl SecretShapes {
+    /// Creates the shapes of a list. A test compiles those of the program, and `with_lists` checks all
+    /// others.
+    fn new(list: &str) -> Result<SecretShapes, regex::Error> {
+        let entries: Vec<&str> = numbered_entries(list).map(|(_, entry)| entry).collect();
+        let is_unicode = !list.is_ascii();
+        let mut builder = RegexSetBuilder::new(&entries);
+        Ok(SecretShapes {
+            any: builder.unicode(is_unicode).multi_line(true).build()?,
+            entries: entries
+                .into_iter()
+                .map(|entry| (entry.to_string(), OnceLock::new()))
+                .collect(),
+            is_unicode,
+        })
+    }
+
+    /// Returns the patterns that a text has a match of.
+    fn of_text(&self, text: &[u8]) -> impl Iterator<Item = &Regex> {
+        let found = self.any.matches(text).into_iter();
+        found.filter_map(|index| {
+            let (entry, pattern) = self.entries.get(index)?;
+            let build = || build_pattern(entry, self.is_unicode);
+            Some(pattern.get_or_init(|| build().unwrap_or_else(|error| unreachable!("{error}"))))
+        })
+    }
 }
 
 /// The language that a frequent word tells.
@@ -261,17 +297,13 @@ impl Words {
         })
     }
 
-    /// Returns the patterns of secrets.
-    pub(super) fn secret_shapes(&self) -> &[Regex] {
-        self.secret_shapes.get_or_init(|| {
-            let text = self.text(WordList::SecretShapes);
-            let entries = numbered_entries(text);
-            // A test compiles those of the program, and `with_lists` checks all others.
-            let built = entries.map(|(_, entry)| build_pattern(entry, !text.is_ascii()));
-            built
-                .collect::<Result<_, _>>()
-                .unwrap_or_else(|error| unreachable!("{error}"))
-        })
+    /// Returns the patterns of secrets that a text has a match of.
+    pub(super) fn secret_shapes_in(&self, text: &[u8]) -> impl Iterator<Item = &Regex> {
+        let shapes = self.secret_shapes.get_or_init(|| {
+            let list = self.text(WordList::SecretShapes);
+            SecretShapes::new(list).unwrap_or_else(|error| unreachable!("{error}"))
+        });
+        shapes.of_text(text)
     }
 
     fn build(&self, list: WordList) -> Result<Regex, regex::Error> {

@@ -198,8 +198,13 @@ impl ArchiveLedger {
     /// As [`ArchiveLedger::history`].
     pub fn head(&mut self) -> Result<(u64, Digest)> {
         self.catch_up()?;
+        Ok(self.known_head())
+    }
+
+    /// Returns number and digest of the last record that is indexed.
+    pub fn known_head(&self) -> (u64, Digest) {
         let end = self.index.position();
-        Ok((end.seq, end.line_digest))
+        (end.seq, end.line_digest)
     }
 
     /// Returns the head after this process's last append, otherwise the ledger's. Records that

@@ -53,7 +53,7 @@ impl<'a> MemoryCapture<'_, 'a> {
         may_wait_for_lease: bool,
     ) -> Result<Option<Captured>, EarlyEnd> {
         let (runs, step) = (self.run.runs, queued.step);
-        let history = runs.ledger.history(&agent.name)?;
+        let history = runs.ledger.known_history(&agent.name)?;
         let references = self.load_references(agent, step, &history)?;
         let now = runs.context.clock().now();
         let mut reading = MemoryAccumulator::default();
@@ -402,7 +402,7 @@ impl<'a> MemoryCapture<'_, 'a> {
         let failed_attempt = match &queued.failed_attempt {
             Some(attempt) => Some(attempt.clone()),
             None => {
-                let history = self.run.runs.ledger.history(&agent.name)?;
+                let history = self.run.runs.ledger.known_history(&agent.name)?;
                 history.failed_attempt.map(|attempt| *attempt)
             }
         };

@@ -503,7 +503,12 @@ impl<'r, 'a> ResetLane<'r, 'a> {
             }
         }
         // Read after the locks: no other run of these agents can write a journal from here on.
-        let journals = match run.runs.journals.journals() {
+        let known = || -> Result<_, Error> {
+            // Each turn relies on what the ledger has of its agent.
+            run.runs.ledger.head()?;
+            run.runs.journals.journals()
+        };
+        let journals = match known() {
             Ok(left) => left,
             Err(error) => {
                 for (queued, _) in locked {

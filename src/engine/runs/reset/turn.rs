@@ -350,7 +350,7 @@ impl<'a> Run<'a> {
             files: journaled,
             connection_target: connection_target(turn.agent),
             removed_directories: turn.queued.step.removed_directories.clone(),
-            ledger_seq: self.runs.ledger.head()?.0,
+            ledger_seq: self.runs.ledger.known_head().0,
         };
         let (journal, written) = self
             .runs

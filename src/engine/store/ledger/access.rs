@@ -110,6 +110,17 @@ impl Ledger {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns number and digest of the last record that this process knows of.
+    pub(in crate::engine) fn known_head(&self) -> (u64, Digest) {
+        self.state().known_head()
+    }
+
+    /// Returns what the records say of an agent that this process knows of: all that there are, if
+    /// [`Ledger::head`] was called while the agent was locked.
+    pub(in crate::engine) fn known_history(&self, agent: &str) -> Result<AgentHistory> {
+        self.state().indexed_history(agent)
+    }
+
     /// Returns what the records say of an agent.
     pub(in crate::engine) fn history(&self, agent: &str) -> Result<AgentHistory> {
         self.state().history(agent)
