@@ -256,7 +256,11 @@ impl Scanner {
         summary.unscanned_bytes += entry.size.saturating_sub(text.len() as u64);
         let is_whole = summary.unscanned_bytes == 0;
         Ok(ScannedEntry {
-            redacted: redact_secrets(&text, &report.places).filter(|_| is_whole),
+            redacted: if is_whole && !summary.is_clean() {
+                redact_secrets(&text, &report.places)
+            } else {
+                None
+            },
             summary,
             failure: None,
         })
