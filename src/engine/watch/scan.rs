@@ -50,8 +50,8 @@ pub(in crate::engine) struct ScanDecisions {
 pub(in crate::engine) struct ScannedEntry {
     /// What was found.
     pub summary: ScanSummary,
-    /// Its text without secrets; none where a part of it was not scanned, or where there are too
-    /// many.
+    /// Its text without secrets; none where nothing was found, where a part of it was not scanned, or
+    /// where there are too many.
     pub redacted: Option<Vec<u8>>,
     /// Why nothing of it was scanned, if so.
     pub failure: Option<Error>,
