@@ -343,6 +343,7 @@ fn changes_files(command: Command) -> bool {
         || matches!(
             command,
             Command::ConfirmPlan
+                | Command::ChooseOperation
                 | Command::EditBaseline
                 | Command::EditExternally
                 | Command::NewBaseline

@@ -136,7 +136,9 @@ fn handle_message(model: &mut Model, msg: Msg) -> Vec<Effect> {
             agent::update::memory::handle_opened(model, number, opened.map(|opened| *opened));
         }
         Msg::ItemsRead(number, page) => agent::update::memory::handle_items(model, number, page),
-        Msg::ItemsPaused(number) => agent::update::memory::handle_items_paused(model, number),
+        Msg::ItemsPaused(number) => {
+            return agent::update::memory::handle_items_paused(model, number);
+        }
         Msg::ItemContentRead(request, text) => {
             agent::update::memory::handle_content(model, &request, text);
         }

@@ -138,6 +138,12 @@ fn collection_that_was_closed_is_opened_again_for_more() {
     console.send(Msg::ItemsPaused(number));
     let more = console.items_request();
     assert_eq!((more.number, more.loaded), (number, 2));
+    // A job that ended before the first page is requested as a whole.
+    console.press("r");
+    let again = console.items_request();
+    console.send(Msg::ItemsPaused(again.number));
+    let whole = console.items_request();
+    assert_eq!((whole.number, whole.loaded), (again.number + 1, 0));
 }
 
 #[test]
@@ -557,6 +563,7 @@ fn keys_of_resets_say_why_a_layout_has_none() {
     let mut console = fleet_with_layouts();
     console.press("a X");
     assert!(matches!(planned(&console), PlanRequest::Reset(names) if names.len() == 3));
+    assert_eq!(console.message_text(), "left out, never reset: keeper");
 }
 
 #[test]

@@ -42,8 +42,23 @@ pub fn request_plan(model: &mut Model, request: PlanRequest, is_replan: bool) ->
 
 /// Requests the plan of a reset of the marked agents, or of the one that a key is about.
 pub fn plan_reset(model: &mut Model) -> Vec<Effect> {
+    note_never_reset(model);
     let request = PlanRequest::Reset(model.target_agents());
     request_plan(model, request, false)
+}
+
+/// Says which of several target agents a plan leaves out because they are never reset.
+pub fn note_never_reset(model: &mut Model) {
+    let targets = model.target_agents();
+    let rows = targets.iter().filter_map(|name| model.find_row(name));
+    let names: Vec<&str> = rows
+        .filter(|row| row.is_never_reset())
+        .map(|row| row.name.as_str())
+        .collect();
+    if !names.is_empty() {
+        let text = format!("left out, never reset: {}", names.join(", "));
+        model.report_info(text);
+    }
 }
 
 /// Requests the plan that tries the failures of the result on the screen again.

@@ -186,3 +186,23 @@ fn prepare_file_changes(engine: &Engine, changes: &FileChangesRequest) -> Result
     let deadline = engine.clock().instant() + DIFF_TIMEOUT;
     Ok(text::prepare_file_changes(changes, &edits, Some(deadline)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn collection_is_read_as_far_as_is_wanted() {
+        let (sender, demand) = unbounded();
+        let mut wanted = 200;
+        assert!(awaits_more(&demand, &mut wanted, 199));
+        sender.send(400).unwrap();
+        assert!(awaits_more(&demand, &mut wanted, 200), "more was requested");
+        sender.send(300).unwrap();
+        assert!(awaits_more(&demand, &mut wanted, 399));
+        assert_eq!(wanted, 400, "a smaller request takes nothing back");
+        // Nothing more is read once another collection is wanted.
+        drop(sender);
+        assert!(!awaits_more(&demand, &mut wanted, 10));
+    }
+}

@@ -66,6 +66,7 @@ pub fn handle_opened(model: &mut Model, number: u64, opened: Result<OpenedMemory
         Err(_) => {
             memory.items.clear();
             memory.items.is_complete = true;
+            memory.items.is_outdated = false;
         }
     }
     memory.opened = Some(opened);
@@ -86,17 +87,24 @@ pub fn handle_items(model: &mut Model, number: u64, page: Result<ItemPage, Strin
     }
     match page {
         Ok(page) => items.append(page),
+        Err(why) if memory.opened.is_none() => memory.opened = Some(Err(why)),
         Err(why) => items.failure = Some(why),
     }
     model.is_dirty |= model.screen == Screen::Agent;
 }
 
-/// Notes that no more items come until they are requested again.
-pub fn handle_items_paused(model: &mut Model, number: u64) {
+/// Notes that no more items come until they are requested again. Where none has come yet, because a
+/// changed config ended the job, requests all of them again.
+pub fn handle_items_paused(model: &mut Model, number: u64) -> Vec<Effect> {
     let memory = &mut model.agent.memory;
-    if number == memory.number {
-        memory.items.wanted = memory.items.loaded.len();
+    if number != memory.number {
+        return Vec::new();
     }
+    memory.items.wanted = memory.items.loaded.len();
+    if memory.items.is_outdated {
+        return load(model);
+    }
+    Vec::new()
 }
 
 /// Returns what the lists on the screen need: more items where the cursor is near the last one, and the
