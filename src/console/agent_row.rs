@@ -53,9 +53,11 @@ impl AgentRow {
     /// for an empty path.
     pub fn layout_location(&self, path: &Path) -> Option<String> {
         let directory = &self.layout.as_ref()?.directory;
-        let path = match path.as_os_str().is_empty() {
-            true => directory.clone(),
-            false => directory.join(path),
+        // Without a slash at the end.
+        let path = if path.as_os_str().is_empty() {
+            directory.clone()
+        } else {
+            directory.join(path)
         };
         Some(match &self.host_name {
             Some(host) => format!("{host}:{}", path.display()),

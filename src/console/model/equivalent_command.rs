@@ -57,9 +57,12 @@ fn memory_arguments(agent: &str, verb: &str, request: &OperationRequest) -> Stri
 
 /// Returns the command line of an operation whose arguments are not given yet.
 pub fn for_operation_spec(model: &Model, spec: &OperationSpec) -> String {
-    let arguments = spec.arguments.iter().map(|it| match it.is_required {
-        true => format!(" {}=…", it.name),
-        false => format!(" [{}=…]", it.name),
+    let arguments = spec.arguments.iter().map(|it| {
+        if it.is_required {
+            format!(" {}=…", it.name)
+        } else {
+            format!(" [{}=…]", it.name)
+        }
     });
     let arguments: String = arguments.collect();
     let agent = &model.agent.agent;

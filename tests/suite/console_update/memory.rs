@@ -195,6 +195,19 @@ fn cursor_stays_on_its_item_when_it_is_read_again() {
     let number = console.items_request().number;
     console.deliver_items(number, &["new.md", "a.md"], true);
     assert_eq!(current_item(&console), "a.md");
+    // A content that was read is not shown for what is not there any more.
+    let request = console.model.agent.memory.content.request.clone().unwrap();
+    let text = PreparedText::note("green tea");
+    console.send(Msg::ItemContentRead(request, Ok(text)));
+    assert!(console.screen_text().contains("green tea"));
+    console.press("r");
+    let number = console.items_request().number;
+    console.deliver_items(number, &[], true);
+    let text = console.screen_text();
+    assert!(
+        text.contains("No items.") && !text.contains("green tea"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -33,9 +33,10 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     };
     if records.is_empty() {
         let row = model.find_row(&model.agent.agent);
-        let text = match row.is_some_and(AgentRow::is_never_reset) {
-            true => "No runs yet; the first operation on the memory appears here.",
-            false => "No runs yet; the first reset appears here.",
+        let text = if row.is_some_and(AgentRow::is_never_reset) {
+            "No runs yet; the first operation on the memory appears here."
+        } else {
+            "No runs yet; the first reset appears here."
         };
         canvas.put_text(1, 3, text, Role::Text);
         return;
@@ -66,13 +67,14 @@ struct Chart {
 /// Returns the charts of the memory's size and of its drift at each run; where there is room, also
 /// of each kind of drift that occurs.
 fn charts(model: &Model) -> Vec<Chart> {
-    let row = model.find_row(&model.agent.agent);
-    if row.is_some_and(AgentRow::is_never_reset) {
-        return Vec::new();
-    }
     let runs = model.agent.history.loaded_records().iter();
     let runs = runs.filter(|past| past.record.event.operation.replaces_memories());
-    let runs: Vec<&RunEvent> = runs.map(|past| &past.record.event).collect();
+    // An undo of an operation changes other files.
+    let events = runs.map(|past| &past.record.event);
+    let runs: Vec<&RunEvent> = events.filter(|event| event.files.is_empty()).collect();
+    if runs.is_empty() {
+        return Vec::new();
+    }
     let sizes = runs
         .iter()
         .filter_map(|event| file_size(&event.change.before));

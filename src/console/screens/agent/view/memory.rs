@@ -204,7 +204,7 @@ fn draw_item(model: &Model, canvas: &mut Canvas<'_>, y: u16, columns: &Columns, 
 fn draw_content(model: &Model, canvas: &mut Canvas<'_>, x: u16) {
     let content = &model.agent.memory.content;
     let y = STATUS_ROW + 1;
-    let Some(item) = content.item() else {
+    let Some(item) = content.item().filter(|_| model.agent.has_current_content()) else {
         return;
     };
     let title = shorten_untrusted(item, canvas.room(x));
