@@ -1,6 +1,8 @@
 //! One agent of the fleet, with what was observed of it.
 
-use crate::config::Agent;
+use std::path::Path;
+
+use crate::config::{Agent, AgentLayout};
 use crate::engine::{MemoryAddress, Observation, Protection, State};
 
 /// One agent of the fleet.
@@ -12,8 +14,10 @@ pub struct AgentRow {
     pub address: MemoryAddress,
     /// Its host, as ssh takes the name; `None` for this machine.
     pub host_name: Option<String>,
-    /// File name of its baseline.
+    /// File name of its baseline; none for an agent that is never reset.
     pub baseline: Option<String>,
+    /// The memory of several files that it has.
+    pub layout: Option<AgentLayout>,
     /// Current observation; `None` until it is read.
     pub observation: Option<Box<Observation>>,
     /// Last observation with a readable memory, unless the current one has one.
@@ -30,6 +34,7 @@ impl AgentRow {
             address: MemoryAddress::from_location(&agent.location),
             host_name: agent.location.host().map(|host| host.name.clone()),
             baseline: agent.baseline.clone(),
+            layout: agent.layout.clone(),
             observation: None,
             last_readable: None,
             saved_observation: None,
@@ -42,6 +47,27 @@ impl AgentRow {
             Some(host) => format!("{host}:{}", self.address.memory),
             None => self.address.memory.clone(),
         }
+    }
+
+    /// Returns the location of a file of its memory with a layout, in the syntax of `scp`; of the directory
+    /// for an empty path.
+    pub fn layout_location(&self, path: &Path) -> Option<String> {
+        let directory = &self.layout.as_ref()?.directory;
+        // Without a slash at the end.
+        let path = if path.as_os_str().is_empty() {
+            directory.clone()
+        } else {
+            directory.join(path)
+        };
+        Some(match &self.host_name {
+            Some(host) => format!("{host}:{}", path.display()),
+            None => path.display().to_string(),
+        })
+    }
+
+    /// Whether it only has a memory with a layout, which no baseline replaces.
+    pub fn is_never_reset(&self) -> bool {
+        self.baseline.is_none() && self.layout.is_some()
     }
 
     /// Returns the observation for the next session: the latest one with a readable memory, if there

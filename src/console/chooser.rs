@@ -8,12 +8,14 @@ use super::command::{Command, CommandCategory, KeyContext, check_enabled, offere
 use super::filter;
 use super::model::{Model, RunSign, equivalent_command};
 use super::overlay::{Chooser, ChooserItem, Overlay};
+use super::screen::Screen;
 use super::screens::agent::state::AgentTab;
 use super::screens::baselines::state::ComparedVersion;
 use super::screens::fleet::sort_order::SortOrder;
 use super::theme;
 use crate::console::agent_row::AgentRow;
 use crate::engine::{Protection, State};
+use crate::layouts::OperationSpec;
 
 /// One line of a chooser.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -250,7 +252,18 @@ impl MatchRank {
 }
 
 /// Kinds that begin the names of all choices except commands.
-const KIND_PREFIXES: [&str; 6] = ["agent ", "filter ", "new ", "old ", "sort ", "theme "];
+const KIND_PREFIXES: [&str; 7] = [
+    "agent ",
+    "filter ",
+    "new ",
+    "old ",
+    OPERATION_KIND,
+    "sort ",
+    "theme ",
+];
+
+/// Kind of the operations on a memory with a layout.
+pub const OPERATION_KIND: &str = "operation ";
 
 fn palette_choices(model: &Model, chooser: &Chooser) -> Vec<ChooserChoice> {
     let mut choices = all_palette_choices(model);
@@ -312,7 +325,8 @@ fn all_palette_choices(model: &Model) -> Vec<ChooserChoice> {
         .subject_agent()
         .or(model.fleet.cursor_agent.as_deref())
     {
-        choices.extend(AgentTab::ALL.into_iter().map(|tab| ChooserChoice {
+        let offered = AgentTab::offered_for(model.find_row(agent));
+        choices.extend(offered.into_iter().map(|tab| ChooserChoice {
             keys: match tab {
                 AgentTab::Diff => model.preferences.keymap.joined_sequences(Command::OpenDiff),
                 _ => String::new(),
@@ -325,6 +339,7 @@ fn all_palette_choices(model: &Model) -> Vec<ChooserChoice> {
             )
         }));
     }
+    choices.extend(operation_choices(model));
     choices.extend(comparison_choices(model));
     choices.extend(SortOrder::ALL.into_iter().map(|sort| {
         plain_choice(
@@ -356,6 +371,24 @@ fn all_palette_choices(model: &Model) -> Vec<ChooserChoice> {
         )
     }));
     choices
+}
+
+/// Returns the operations on the memory on the screen.
+fn operation_choices(model: &Model) -> Vec<ChooserChoice> {
+    let disabled_reason = check_enabled(Command::ChooseOperation, model).err();
+    let is_here = model.screen == Screen::Agent && model.agent.tab == AgentTab::Memory;
+    let opened = model.agent.memory.opened().filter(|_| is_here);
+    let specs = opened.map_or(&[][..], |opened| opened.operations);
+    let choice = |spec: &OperationSpec| ChooserChoice {
+        disabled_reason: disabled_reason.clone(),
+        equivalent_command: Some(equivalent_command::for_operation_spec(model, spec)),
+        ..plain_choice(
+            ChooserItem::Operation(spec.name),
+            format!("{OPERATION_KIND}{}", spec.name),
+            format!("Plan to {}", spec.title),
+        )
+    };
+    specs.iter().map(choice).collect()
 }
 
 /// Returns the texts that each side of the open comparison may have.

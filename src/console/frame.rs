@@ -245,6 +245,11 @@ impl KeyHint {
     }
 }
 
+/// Whether the screen shows the items of a memory.
+fn is_item_list(model: &Model) -> bool {
+    model.screen == Screen::Agent && model.agent.is_item_list()
+}
+
 /// Whether the first key of a command is a digit.
 fn begins_with_digit(keymap: &keymap::Keymap, command: Command) -> bool {
     let first = keymap.sequences(command).first().and_then(|it| it.first());
@@ -287,6 +292,7 @@ fn visible_hints(model: &Model) -> Vec<KeyHint> {
             text: match (spec.command, context) {
                 (Command::GoBack, KeyContext::Fleet) => "quit",
                 (Command::GoBack, KeyContext::EditorTyping) => "end typing",
+                (Command::Search, _) if is_item_list(model) => "filter",
                 _ => spec.hint,
             },
         }
@@ -337,6 +343,7 @@ fn changes_files(command: Command) -> bool {
         || matches!(
             command,
             Command::ConfirmPlan
+                | Command::ChooseOperation
                 | Command::EditBaseline
                 | Command::EditExternally
                 | Command::NewBaseline
@@ -364,8 +371,20 @@ fn is_editor_hint_relevant(command: Command, model: &Model) -> bool {
 /// Whether a hint is useful on the tab of the agent screen.
 fn is_agent_hint_relevant(command: Command, model: &Model) -> bool {
     match command {
-        Command::OpenSelected => model.agent.is_list() || model.agent.tab == AgentTab::Baseline,
-        Command::OpenDiff => model.agent.tab != AgentTab::Diff,
+        Command::OpenSelected => {
+            let opens_row = model.agent.is_list() && model.agent.tab != AgentTab::Health;
+            opens_row || model.agent.tab == AgentTab::Baseline
+        }
+        // Where a memory with a layout is shown, its own keys need the room.
+        Command::PlanReset | Command::PlanPush | Command::EditBaseline => {
+            !model.agent.tab.is_about_layout() && is_reset(model)
+        }
+        Command::OpenDiff => {
+            let is_elsewhere = model.agent.tab != AgentTab::Diff;
+            is_elsewhere && !model.agent.tab.is_about_layout() && is_reset(model)
+        }
+        Command::ChooseOperation => model.agent.tab == AgentTab::Memory,
+        Command::Search if model.agent.is_item_list() => true,
         Command::ToggleMark | Command::PromoteLines => model.agent.has_line_cursor(),
         Command::NextHunk => model.agent.is_comparison(),
         Command::ToggleSideBySide => model.agent.has_diff_options(),
@@ -375,6 +394,11 @@ fn is_agent_hint_relevant(command: Command, model: &Model) -> bool {
         }
         _ => true,
     }
+}
+
+/// Whether the agent that keys are about is reset.
+fn is_reset(model: &Model) -> bool {
+    model.check_subject_is_reset().is_ok()
 }
 
 /// Whether a command of the archives is about an entry.
@@ -398,6 +422,7 @@ fn is_hint_relevant(command: Command, model: &Model) -> bool {
         (KeyContext::Result, ResetStage::Result(result)) => match command {
             Command::RetryFailed => model.retry_request().is_ok(),
             Command::PlanUndo => !model.undoable_agents(result).is_empty(),
+            Command::OpenDiff => is_reset(model),
             _ => true,
         },
         (KeyContext::Log, _) => match command {
@@ -454,6 +479,7 @@ fn is_hint_relevant(command: Command, model: &Model) -> bool {
                 | Command::ToggleWrap
                 | Command::ToggleWhitespaceMarks
         ),
+        (KeyContext::Plan, _) if command == Command::OpenDiff && !is_reset(model) => false,
         (KeyContext::Plan, ResetStage::Plan(view)) => is_plan_hint_relevant(command, view),
         (KeyContext::Plan, _) => command == Command::GoBack,
         (KeyContext::EditorDialog, _) => match command {

@@ -9,6 +9,9 @@ use chrono::{DateTime, FixedOffset};
 
 use super::handoff::{ClipboardText, CopyOutcome, PagerText};
 use super::preferences::Preferences;
+use super::screens::agent::state::memory::{
+    ItemContentRequest, ItemPage, ItemsRequest, OpenedMemory,
+};
 use super::screens::archives::state::timeline::TimelineRequest;
 use super::screens::archives::state::{
     ArchiveSearchRequest, EntryComparisonRequest, EntryTextRequest, FoundRows,
@@ -19,7 +22,7 @@ use super::screens::baseline_plan::state::{
 use super::screens::baselines::state::{ComparedVersion, ComparisonRequest};
 use super::screens::fleet::state::{FleetConfig, ViewState};
 use super::screens::log::state::{MessageLevel, ReportText, RunSummary};
-use super::screens::reset::state::{PlanRequest, RuleChangeRequest};
+use super::screens::reset::state::{FileChangesRequest, PlanRequest, RuleChangeRequest};
 use super::text::{ComparedTexts, PreparedText, TextLine, Tones};
 use crate::archive::WrittenEntry;
 use crate::base::digest::Digest;
@@ -36,6 +39,7 @@ use crate::engine::{
     RunProgress, RunReport, SavedObservations, SealMatch, SearchRelaxation, TextSource,
     Verification, VerifyProgress,
 };
+use crate::layouts::HealthFinding;
 use crate::lint::Finding;
 use crate::transport::sftp::askpass;
 use crate::unattended::schedule::{ScheduleChange, ScheduleOverview};
@@ -72,10 +76,22 @@ pub enum Msg {
     RulesCompared(String, PreparedText),
     /// Reply to [`Effect::CompareNewRules`].
     NewRulesCompared(RuleChangeRequest, PreparedText),
+    /// Reply to [`Effect::CompareFileChanges`].
+    FileChangesCompared(FileChangesRequest, PreparedText),
     /// History of an agent, newest record first.
     HistoryLoaded(String, Result<Vec<HistoryEntry>, String>),
     /// Diff of one record of an agent, by its sequence number.
     RunDiffPrepared(String, u64, Result<PreparedText, String>),
+    /// Reply to [`Effect::ReadItems`], by the number of the request; the items follow.
+    MemoryOpened(u64, Result<Box<OpenedMemory>, String>),
+    /// Items of the collection, by the number of the request.
+    ItemsRead(u64, Result<ItemPage, String>),
+    /// No more items come until they are requested again, by the number of the request.
+    ItemsPaused(u64),
+    /// Reply to [`Effect::ReadItemContent`].
+    ItemContentRead(ItemContentRequest, Result<PreparedText, String>),
+    /// Reply to [`Effect::CheckMemory`], by the number of the request.
+    MemoryChecked(u64, Result<Vec<HealthFinding>, String>),
     /// Reply to [`Effect::MakePlan`], by the number of the request.
     PlanMade(u64, Result<Box<Plan>, Error>),
     /// Progress of a run.
@@ -369,10 +385,18 @@ pub enum Effect {
     CompareRules(String),
     /// Compare the rules that were pushed to an agent last with those that a plan installs.
     CompareNewRules(RuleChangeRequest),
+    /// Compare the files that an operation changes with what it makes of them.
+    CompareFileChanges(FileChangesRequest),
     /// Load the history of an agent.
     LoadHistory(String),
     /// Prepare the diff of one record of an agent, by its sequence number.
     PrepareRunDiff(String, u64),
+    /// Open the memory with a layout of an agent and read items of a collection, or read more items.
+    ReadItems(ItemsRequest),
+    /// Read the content of an item.
+    ReadItemContent(ItemContentRequest),
+    /// Check the memory with a layout of an agent.
+    CheckMemory(u64, String),
     /// Prepare the diff of an agent as a patch.
     PreparePatch(String),
     /// Put a text on the operator's clipboard.

@@ -20,6 +20,7 @@ use chrono::{DateTime, FixedOffset};
 pub use agent_rows::{AgentRows, RunSign};
 pub use background_jobs::{BackgroundJob, BackgroundJobs, REFRESH_INTERVAL};
 pub use plans::PlanKind;
+pub use targets::NEVER_RESET_REASON;
 pub use trouble::{FittedTrouble, TroubleLine, TroubleOrigin, TroubleVisit, TroubleWatch};
 pub use undo_offers::{OfferedPlan, UndoOffer, UndoOffers};
 

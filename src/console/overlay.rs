@@ -92,6 +92,8 @@ pub enum ChooserItem {
     Agent(String),
     /// Show a tab of an agent.
     Tab(AgentTab, String),
+    /// Plan this operation on the memory of the agent on the screen.
+    Operation(&'static str),
     /// Compare this version on a side of the comparison: 0 is old, 1 is new.
     ComparisonSide(usize, ComparedVersion),
 }

@@ -68,8 +68,8 @@ pub mod log {
 
 pub mod reset {
     //! A plan, its run and the result.
+    pub(in crate::console) mod details;
     pub(in crate::console) mod push;
-    pub(in crate::console) mod rule_change;
     pub mod state;
     pub mod update;
     pub(in crate::console) mod view;
@@ -89,6 +89,7 @@ use super::screen::Screen;
 use super::widgets::prompt::{Prompt, PromptPurpose};
 use crate::console::keys::key::{Key, KeyCode};
 use crate::console::widgets::canvas::Canvas;
+use agent::state::AgentScreen;
 use archives::state::ArchivesPage;
 
 /// Draws the current screen.
@@ -117,7 +118,7 @@ pub(super) fn page_rows(model: &Model) -> usize {
         Screen::Verify => model.verify_list_height(),
         Screen::Archives if !model.has_text() => model.archives_list_height(),
         Screen::Editor => model.editor_height(),
-        Screen::Agent if model.agent.is_list() => model.history_height(),
+        Screen::Agent if model.agent.is_list() => model.agent_list_height(),
         Screen::Baselines if !model.has_text() => model.baselines_list_height(),
         Screen::Agent
         | Screen::Reset
@@ -132,11 +133,26 @@ pub(super) fn fit_lists(model: &mut Model) {
     model.keep_fleet_cursor_visible();
     match model.screen {
         Screen::Agent => {
-            let height = model.history_height();
-            let history = &mut model.agent.history;
+            let height = model.agent_list_height();
+            let AgentScreen {
+                history,
+                memory,
+                health,
+                ..
+            } = &mut model.agent;
             history.list.cursor = history.cursor_index();
             let count = history.loaded_records().len();
             history.list.fit(count, height);
+            memory.collection_list.cursor = memory.collection_index();
+            let count = memory.collections().len();
+            memory.collection_list.fit(count, height);
+            // While they are read again, the cursor waits for its item.
+            if !memory.items.is_outdated {
+                memory.items.list.cursor = memory.items.cursor_index();
+                let count = memory.items.shown.len();
+                memory.items.list.fit(count, height);
+            }
+            health.list.fit(health.findings().len(), height);
         }
         Screen::Baselines => {
             let height = model.baselines_list_height();
@@ -189,7 +205,7 @@ pub(super) fn fit_lists(model: &mut Model) {
 pub(super) fn move_cursor(model: &mut Model, by: isize) -> Vec<Effect> {
     match model.screen {
         Screen::Fleet => fleet::update::move_cursor(model, by),
-        Screen::Agent => agent::update::move_cursor(model, by),
+        Screen::Agent => return agent::update::move_cursor(model, by),
         Screen::Reset => return reset::update::move_cursor(model, by),
         Screen::Log => log::update::move_cursor(model, by),
         Screen::Baselines => baselines::update::move_cursor(model, by),
@@ -237,7 +253,7 @@ pub(super) fn go_back(model: &mut Model, key: Key) -> Vec<Effect> {
     let before = (model.screen, model.baselines.page);
     match model.screen {
         Screen::Fleet => return fleet::update::go_back(model, key),
-        Screen::Agent => agent::update::go_back(model, is_escape),
+        Screen::Agent => agent::update::go_back(model, key),
         Screen::Reset => reset::update::go_back(model),
         Screen::Log => log::update::go_back(model, is_escape),
         Screen::Baselines => baselines::update::go_back(model, is_escape),
@@ -291,6 +307,9 @@ pub(super) fn begin_search(model: &mut Model) {
         KeyContext::Log | KeyContext::Schedule => (std::mem::take(&mut model.log.query), false),
         KeyContext::Archives => (model.archives.query.clone(), true),
         _ if model.screen == Screen::Editor => (editor::update::begin_search(model), false),
+        KeyContext::Agent if model.agent.is_item_list() => {
+            return agent::update::memory::begin_filter(model);
+        }
         _ => (model.begin_text_search(), false),
     };
     model.input_line = Some(Prompt {

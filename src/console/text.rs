@@ -4,6 +4,7 @@
 mod arrangement;
 mod comparison;
 mod cursor;
+mod file_changes;
 mod prepare;
 mod rows;
 mod rules;
@@ -14,9 +15,10 @@ use std::ops::Range;
 
 pub use arrangement::{Arrangement, PaneItem};
 pub use comparison::{ComparedTexts, Comparison, TextOptions};
+pub use file_changes::{format_exact_size, prepare_file_changes, prepare_recorded_changes};
 pub use prepare::{
     PreparedText, prepare_baseline_diff, prepare_comparison, prepare_diff, prepare_entry,
-    prepare_run_diff, prepare_scratch, prepare_whole,
+    prepare_item, prepare_run_diff, prepare_scratch, prepare_whole,
 };
 pub use rows::PaneRow;
 pub use rules::prepare_rules;

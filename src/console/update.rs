@@ -29,7 +29,7 @@ use super::screens;
 use super::screens::fleet::state::FleetConfig;
 use super::screens::hosts::state::HostsScreen;
 use super::screens::log::state::MessageLevel;
-use super::screens::reset::state::ResetStage;
+use super::screens::reset::state::{PlanDetailsRequest, ResetStage};
 use super::screens::reset::update::request_plan;
 use super::screens::{
     agent, archives, baseline_plan, baselines, editor, hosts, log, reset, verify,
@@ -120,12 +120,30 @@ fn handle_message(model: &mut Model, msg: Msg) -> Vec<Effect> {
             agent::update::handle_tones(model, &name, generation, &tones);
         }
         Msg::NewRulesCompared(request, text) => {
-            reset::rule_change::handle_rule_change(model, &request, text);
+            let request = PlanDetailsRequest::Rules(request);
+            reset::details::handle_details(model, &request, text);
+        }
+        Msg::FileChangesCompared(request, text) => {
+            let request = PlanDetailsRequest::Files(request);
+            reset::details::handle_details(model, &request, text);
         }
         Msg::RulesCompared(name, rules) => agent::update::handle_rules(model, &name, rules),
         Msg::HistoryLoaded(name, history) => agent::update::handle_history(model, &name, history),
         Msg::RunDiffPrepared(name, seq, text) => {
             agent::update::handle_run_diff(model, &name, seq, text);
+        }
+        Msg::MemoryOpened(number, opened) => {
+            agent::update::memory::handle_opened(model, number, opened.map(|opened| *opened));
+        }
+        Msg::ItemsRead(number, page) => agent::update::memory::handle_items(model, number, page),
+        Msg::ItemsPaused(number) => {
+            return agent::update::memory::handle_items_paused(model, number);
+        }
+        Msg::ItemContentRead(request, text) => {
+            agent::update::memory::handle_content(model, &request, text);
+        }
+        Msg::MemoryChecked(number, findings) => {
+            agent::update::memory::handle_health(model, number, findings);
         }
         Msg::PlanMade(request, plan) => return reset::update::handle_plan(model, request, plan),
         Msg::RunProgressed(progress) => reset::update::handle_progress(model, progress),
@@ -553,7 +571,10 @@ fn handle_config_adopted(
     let new = |mut row: AgentRow| {
         let known = old.remove(&row.name);
         let known = known.filter(|known| known.address == row.address);
-        if known.is_none() && model.agent.agent == row.name {
+        let has_moved = known
+            .as_ref()
+            .is_none_or(|known| known.layout != row.layout);
+        if has_moved && model.agent.agent == row.name {
             // The loaded texts are of another memory.
             model.agent = model.agent.for_agent(row.name.clone());
             effects.push(Effect::PrepareTexts(row.name.clone()));
@@ -563,6 +584,7 @@ fn handle_config_adopted(
         row
     };
     model.rows = rows.into_iter().map(new).collect();
+    effects.extend(agent::update::keep_tab_offered(model));
     let rows = &model.rows;
     model.fleet.marks.retain(|name| rows.place(name).is_some());
     model.trouble.retain(|name| rows.place(name).is_some());

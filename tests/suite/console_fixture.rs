@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use memory_shepherd::archive::EntryKind;
 use memory_shepherd::base::digest::Digest;
 use memory_shepherd::boundary::Boundary;
 use memory_shepherd::config::{self, ConfigEnvironment};
@@ -13,6 +14,9 @@ use memory_shepherd::console::keys::key::{self, Key};
 use memory_shepherd::console::keys::key_guard::KEY_GUARD_TIME;
 use memory_shepherd::console::message::{AgentTexts, ComparisonTexts, Effect, FileComparison, Msg};
 use memory_shepherd::console::model::{Model, Moment};
+use memory_shepherd::console::screens::agent::state::memory::{
+    ItemPage, ItemsRequest, OpenedMemory,
+};
 use memory_shepherd::console::screens::baseline_plan::state::PreparedBaselinePlan;
 use memory_shepherd::console::screens::editor::state::EditorScreen;
 use memory_shepherd::console::screens::reset::state::ResetStage;
@@ -22,14 +26,16 @@ use memory_shepherd::console::update::{self, update};
 use memory_shepherd::console::view;
 use memory_shepherd::console::widgets::plan_pane::Confirmation;
 use memory_shepherd::engine::{
-    AgentDetail, BaselineDraft, BaselineFile, BaselineList, BaselineUser, DraftId, FindingCounts,
-    FoundDrafts, Observation, OpenedBaseline, Plan, Protection, SealMatch, State,
+    AgentDetail, BaselineDraft, BaselineFile, BaselineList, BaselineUser, DraftId, FileState,
+    FindingCounts, FoundDrafts, Observation, OpenedBaseline, Operation, Plan, PlannedFile,
+    Protection, SealMatch, State, StepAction,
 };
+use memory_shepherd::layouts::{ArgumentSpec, Collection, FileEdit, MemoryItem, OperationSpec};
 use memory_shepherd::transport::sftp::askpass::{self, Question};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use crate::engine_samples::{minutes_before, observation_of, tampered_change, test_time};
+use crate::engine_samples::{self, minutes_before, observation_of, tampered_change, test_time};
 
 /// The model and its clock.
 pub struct TestConsole {
@@ -44,12 +50,21 @@ pub struct TestConsole {
 pub fn unread_fleet(names: &[&str], size: (u16, u16)) -> TestConsole {
     let mut config = "[general]\nfleet_name = prod-west\nfleet_tag = PROD\n".to_string();
     for name in names {
-        config.push_str(&format!(
-            "[{name}]\nmemory_file = /agents/{name}/MEMORY.md\nbaseline = {name}-MEMORY.md\n"
-        ));
+        config.push_str(&reset_agent_section(name));
     }
+    configured_fleet(&config, size)
+}
+
+/// The section of an agent that is reset.
+fn reset_agent_section(name: &str) -> String {
+    format!("[{name}]\nmemory_file = /agents/{name}/MEMORY.md\nbaseline = {name}-MEMORY.md\n")
+}
+
+/// The fleet of a config, none of its agents read yet.
+fn configured_fleet(config: &str, size: (u16, u16)) -> TestConsole {
     let env = ConfigEnvironment {
         uid: 1000,
+        layout_names: vec!["notes"],
         ..ConfigEnvironment::bare("/etc/memory-shepherd")
     };
     let path = Path::new("/etc/memory-shepherd/memory-shepherd.conf");
@@ -65,6 +80,119 @@ pub fn unread_fleet(names: &[&str], size: (u16, u16)) -> TestConsole {
         effects: Vec::new(),
         generation: 0,
     }
+}
+
+/// A fleet of three: `keeper` only has a memory with a layout, `scout` has one beside the memory that
+/// is reset, and `plain` has none.
+pub fn fleet_with_layouts() -> TestConsole {
+    let mut config = "[general]\nfleet_name = prod-west\nfleet_tag = PROD\n".to_string();
+    config.push_str("[keeper]\nlayout = notes\nmemory_dir = /agents/keeper\n");
+    config.push_str(&reset_agent_section("scout"));
+    config.push_str("layout = notes\nmemory_dir = /agents/scout/notes\n");
+    config.push_str(&reset_agent_section("plain"));
+    let mut console = configured_fleet(&config, (120, 36));
+    let keeper = Observation {
+        reason: "notes, never reset".to_string(),
+        content: None,
+        baseline: None,
+        last_run: None,
+        ..observation_of("keeper", State::Layout)
+    };
+    let others = ["scout", "plain"].map(|name| observation_of(name, State::Scratch));
+    console.observe([keeper].into_iter().chain(others).collect());
+    console
+}
+
+/// The operations of the layout in [`fleet_with_layouts`].
+pub static OPERATIONS: [OperationSpec; 2] = [
+    OperationSpec {
+        name: "keep",
+        title: "keep a note",
+        arguments: &[ArgumentSpec {
+            name: "note",
+            is_required: true,
+        }],
+    },
+    OperationSpec {
+        name: "move",
+        title: "move a note to a collection",
+        arguments: &[
+            ArgumentSpec {
+                name: "why",
+                is_required: false,
+            },
+            ArgumentSpec {
+                name: "note",
+                is_required: true,
+            },
+            ArgumentSpec {
+                name: "to",
+                is_required: true,
+            },
+        ],
+    },
+];
+
+/// An item of a memory; its title tells its id.
+pub fn memory_item(id: &str) -> MemoryItem {
+    MemoryItem {
+        id: id.to_string(),
+        title: format!("title of {id}"),
+        path: id.into(),
+        size: 18,
+        modified: Some(minutes_before(130)),
+        visible_to: None,
+    }
+}
+
+/// The files of an edit of `keeper` that moves a note, as the plan has them, and their contents.
+pub fn edit_of_keeper() -> (Vec<PlannedFile>, Vec<FileEdit>) {
+    let edit = |path: &str, before: Option<&str>, after: Option<&str>| FileEdit {
+        path: path.into(),
+        before: before.map(|text| text.as_bytes().to_vec()),
+        after: after.map(|text| text.as_bytes().to_vec()),
+    };
+    let edits = vec![
+        edit("kept/tea.md", None, Some("green tea is good\n")),
+        edit(
+            "index.md",
+            Some("one\ntwo\nthree\n"),
+            Some("one\nthree\nfour\n"),
+        ),
+        edit("tea.md", Some("green tea is good\n"), None),
+    ];
+    let state = |bytes: &Option<Vec<u8>>| {
+        bytes
+            .as_ref()
+            .map_or(FileState::Absent, |bytes| FileState::File {
+                sha256: Digest::of(bytes),
+                size: bytes.len() as u64,
+                lines: bytes.iter().filter(|byte| **byte == b'\n').count() as u64,
+            })
+    };
+    let planned = edits.iter().map(|edit| {
+        let file = serde_json::json!({
+            "path": Path::new("/agents/keeper").join(&edit.path),
+            "before": state(&edit.before),
+            "after": state(&edit.after),
+        });
+        serde_json::from_value(file).unwrap()
+    });
+    (planned.collect(), edits)
+}
+
+/// The plan of [`edit_of_keeper`].
+pub fn edit_plan() -> Plan {
+    let mut plan = engine_samples::plan(&[("keeper", State::Layout)]);
+    plan.operation = Operation::Edit;
+    let step = &mut plan.steps[0];
+    step.action = StepAction::Edit;
+    step.entry_kind = Some(EntryKind::FullBackup);
+    step.archive_bytes = 32;
+    step.notes = Vec::new();
+    step.files = edit_of_keeper().0;
+    step.new_directories = vec!["/agents/keeper/kept".into()];
+    plan
 }
 
 /// The same fleet after reading, each agent in its state.
@@ -227,6 +355,48 @@ impl TestConsole {
             effects.extend(self.send(Msg::KeysPressed(vec![key])));
         }
         effects
+    }
+
+    /// Opens the Memory tab of the agent under the cursor, and delivers its collections.
+    pub fn open_memory(&mut self) -> ItemsRequest {
+        self.press("Enter");
+        let request = self.items_request();
+        self.deliver_collections(request.number);
+        request
+    }
+
+    /// Returns the last request for items.
+    pub fn items_request(&self) -> ItemsRequest {
+        let mut effects = self.effects.iter().rev();
+        let request = effects.find_map(|effect| match effect {
+            Effect::ReadItems(request) => Some(request.clone()),
+            _ => None,
+        });
+        request.expect("no request for items")
+    }
+
+    /// Delivers two collections of a memory, of which the first is open.
+    pub fn deliver_collections(&mut self, number: u64) {
+        let collection = |id: &str, title: &str| Collection {
+            id: id.to_string(),
+            title: title.to_string(),
+        };
+        let opened = OpenedMemory {
+            layout: "notes",
+            collections: vec![
+                collection("new", "New notes"),
+                collection("kept", "Kept notes"),
+            ],
+            collection: self.items_request().collection.or(Some("new".to_string())),
+            operations: &OPERATIONS,
+        };
+        self.send(Msg::MemoryOpened(number, Ok(Box::new(opened))));
+    }
+
+    /// Delivers items of the open collection.
+    pub fn deliver_items(&mut self, number: u64, ids: &[&str], is_last: bool) -> Vec<Effect> {
+        let items = ids.iter().map(|id| memory_item(id)).collect();
+        self.send(Msg::ItemsRead(number, Ok(ItemPage { items, is_last })))
     }
 
     /// Opens the baselines and delivers their list.

@@ -3,6 +3,7 @@
 
 mod baselines;
 mod editor;
+mod memory;
 mod themes;
 
 use std::fs;

@@ -13,6 +13,7 @@ pub mod invariants;
 mod keys;
 mod log;
 mod marked_lines;
+mod memory;
 mod observation;
 mod plan;
 mod preferences;

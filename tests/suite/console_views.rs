@@ -10,6 +10,7 @@ mod baselines;
 pub mod editor;
 mod fleet;
 mod hosts;
+mod memory;
 mod overlays;
 mod plan;
 mod question;

@@ -699,6 +699,7 @@ pub fn local_address(name: &str) -> MemoryAddress {
 /// The agents of a config, at their usual paths.
 pub fn configured_agents(names: &[&str]) -> Vec<AgentRow> {
     let rows = names.iter().map(|name| AgentRow {
+        layout: None,
         name: name.to_string(),
         address: local_address(name),
         host_name: None,

@@ -167,7 +167,7 @@ fn layout_and_its_directory_belong_together() {
 }
 
 /// Returns the program with the layout of the tests, an example of this package.
-fn notes_program() -> Option<PathBuf> {
+pub fn notes_program() -> Option<PathBuf> {
     let test = std::env::current_exe().unwrap();
     let program = test.parent()?.parent()?.join("examples/notes");
     if !program.exists() {
@@ -233,7 +233,7 @@ fn command_line_serves_any_layout() {
 }
 
 /// A world with an agent that is reset, and one that only has a memory with a layout.
-fn world_with_layout_agent() -> World {
+pub fn world_with_layout_agent() -> World {
     let mut world = World::new(&["scout"]);
     world.write_scratch("scout", "- note\n");
     let directory = world.agent_directory("keeper");

@@ -238,6 +238,9 @@ impl ScriptedConsole<'_> {
                         .engine
                         .planner()
                         .plan_push_of_chosen(agents, lines, unlocked),
+                    PlanRequest::Edit { agent, request } => {
+                        self.engine.layouts().plan(agent, request, unlocked)
+                    }
                     PlanRequest::Undo(UndoTarget::Run(_), mode) => {
                         let target = UndoTarget::Run(self.run.clone());
                         self.engine.planner().plan_undo(&target, *mode, unlocked)

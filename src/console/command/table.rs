@@ -13,12 +13,11 @@ use crate::console::keys::key::Key;
 use crate::console::message::Effect;
 use crate::console::model::Model;
 use crate::console::screen::Screen;
-use crate::console::screens::agent::state::AgentTab;
 use crate::console::screens::baselines::state::ComparedVersion;
 use crate::console::screens::editor::buffer::TextBuffer;
 use crate::console::screens::reset::push;
 use crate::console::screens::{
-    self, agent::update as agent, archives::update as archives,
+    self, agent::update as agent, agent::update::memory, archives::update as archives,
     baseline_plan::update as baseline_plan, baselines::update as baselines,
     editor::update as editor, fleet::update as fleet, hosts::update as hosts, log::update as log,
     reset::update as reset, verify::update as verify,
@@ -122,11 +121,11 @@ macro_rules! commands {
 
 commands! { |model, command, key|
     OpenDiff               "diff"           "diff"               Viewing    &[Fleet, Agent, Plan, Run, Outcome, Log], ["d"], "Show the live diff of the agent under the cursor":
-        _ if model.check_subject_agent() => agent::open_diff(model);
+        _ if model.check_subject_diff() => agent::open_diff(model);
     PlanReset              "reset"          "plan reset"         Actions    &[Fleet, Agent], ["X"], "Plan a reset of marked agents, or this one; changes nothing":
-        _ if model.check_target_agents() => reset::plan_reset(model);
+        _ if model.check_reset_targets() => reset::plan_reset(model);
     PlanPush               "push"           "push"               Actions    &[Fleet, Agent, Baselines], ["P"], "Plan a push: install baselines, keep all or marked scratch":
-        _ if model.check_target_agents() => push::plan_push(model);
+        _ if model.check_reset_targets() => push::plan_push(model);
     ChangeKeptScratch      "keep-scratch"   "change kept scratch" Actions   &[Plan], ["s"], "Change what a push keeps of the scratch: all, marked, none"
         offered if (reset::check_push(model).is_ok()):
         _ if reset::check_push(model) => push::change_kept_scratch(model);
@@ -155,6 +154,9 @@ commands! { |model, command, key|
         _ if reset::check_hidden_agents(model) => reset::drop_hidden_agents(model);
     RetryFailed            "retry"          "retry"              Actions    &[Outcome], ["r"], "Plan again for failed, refused and not started agents":
         _ if model.retry_request() => reset::retry_failed(model);
+    ChooseOperation        "operation"      "operation"          Actions    &[Agent], ["O"], "Choose an operation on the memory; its plan comes first"
+        offered if (model.has_layout()):
+        _ if memory::check_operations(model) => memory::choose_operation(model);
     EditBaseline           "edit"           "edit"               Actions    &[Fleet, Agent, Baselines, Comparison], ["e"], "Edit the baseline of this agent":
         _ if model.check_subject_baseline() => editor::open_subject(model);
     EditExternally         "edit-external"  ""                   Actions    &[Fleet, Agent, Baselines, Comparison, Editor], ["E"], "Edit the baseline in $VISUAL or $EDITOR":
@@ -288,9 +290,9 @@ commands! { |model, command, key|
     PreviousTab            "previous-tab"   ""                   Viewing    &[Agent, Editor, EditorPanel, Log, Schedule], ["S-Tab"], "Go to the previous tab or panel":
         Editor | EditorPanel => editor::cycle_panel(model, 1),
         Log | Schedule => log::schedule::toggle_focus(model),
-        _ => agent::cycle_tab(model, AgentTab::ALL.len() - 1);
-    Search                 "search"         "search"             Viewing    &[Agent, Log, Comparison, Editor, EditorSelection, Archives, ArchiveText, EntryDiff], ["/"], "Search the text":
-        Agent if model.check_text() => screens::begin_search(model),
+        _ => agent::cycle_tab(model, -1);
+    Search                 "search"         "search"             Viewing    &[Agent, Log, Comparison, Editor, EditorSelection, Archives, ArchiveText, EntryDiff], ["/"], "Search the text, or filter the items of a memory":
+        Agent if agent::check_search(model) => screens::begin_search(model),
         _ => screens::begin_search(model);
     NextHit                "next-hit"       ""                   Viewing    &[Agent, Log, Comparison, Editor, EditorSelection, Archives, ArchiveText, EntryDiff], ["n"], "Go to the next hit; without a search, the next hunk":
         Archives | ArchiveText if archives::check_hits(model) => archives::go_to_next_hit(model, true),
@@ -350,7 +352,7 @@ commands! { |model, command, key|
     CopyDigest             "copy-digest"    ""                   Viewing    &[Fleet, Agent, Outcome], ["yh"], "Copy the digest of its memory":
         _ if model.clipboard_text(command) => handoff::copy_to_clipboard(model, command);
     CopyPatch              "copy-diff"      ""                   Viewing    &[Fleet, Agent, Outcome], ["yd"], "Copy its changes above the separator, as a patch":
-        _ if model.check_subject_agent() => handoff::request_patch(model);
+        _ if model.check_subject_diff() => handoff::request_patch(model);
     CopyLine               "copy-line"      ""                   Viewing    &[Agent, Outcome, Log, Archives, ArchiveText], ["yl"], "Copy the marked lines, the line of the hit, or this row":
         Agent if agent::check_clipboard(model, command) => handoff::copy_to_clipboard(model, command),
         _ if model.clipboard_text(command) => handoff::copy_to_clipboard(model, command);

@@ -27,6 +27,7 @@ impl Model {
     /// # Errors
     /// Why it is about none.
     pub fn check_subject_baseline(&self) -> Result<(), String> {
+        self.check_subject_is_reset()?;
         let reason = match self.screen {
             Screen::Baselines => NO_BASELINE_REASON.to_string(),
             _ => self.no_subject_reason(),

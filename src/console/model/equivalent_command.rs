@@ -4,6 +4,7 @@ use super::{Model, OfferedPlan};
 use crate::base::invocation::quote_operand;
 use crate::console::agent_row::AgentRow;
 use crate::console::command::Command;
+use crate::console::screen::Screen;
 use crate::console::screens::agent::state::AgentTab;
 use crate::console::screens::baseline_plan::state::{
     BaselineChangePlan, BaselinePlanRequest, BaselinePlanView,
@@ -13,6 +14,7 @@ use crate::console::screens::reset::state::{PlanRequest, PlanView, ResetStage, R
 use crate::engine::{
     Operation, Outcome, Plan, Protection, ScratchRequest, ScratchSelection, UndoMode, UndoTarget,
 };
+use crate::layouts::{OperationRequest, OperationSpec};
 
 /// Returns the command line equivalent to a plan, bound to the plan's hash; `None` if the plan has
 /// an unlocked protected agent, which the command line refuses.
@@ -26,6 +28,7 @@ pub fn for_plan(model: &Model, view: &PlanView) -> Option<String> {
         PlanRequest::Push(agents, request) => {
             push_arguments(agents, Some(planned_selection(request, &view.plan)?))
         }
+        PlanRequest::Edit { agent, request } => memory_arguments(agent, "apply", request),
         PlanRequest::Undo(target, mode) => {
             let mode = match mode {
                 UndoMode::Refuse => "",
@@ -39,6 +42,34 @@ pub fn for_plan(model: &Model, view: &PlanView) -> Option<String> {
         model,
         &format!("{verb} --plan {}", view.plan.hash),
     ))
+}
+
+/// Returns the arguments of an operation on a memory with a layout.
+fn memory_arguments(agent: &str, verb: &str, request: &OperationRequest) -> String {
+    let arguments = request.arguments.iter();
+    let arguments = arguments.map(|(name, value)| format!(" {name}={}", shell_words::quote(value)));
+    let operation = &request.operation;
+    format!(
+        "memory {agent} {verb} {operation}{}",
+        arguments.collect::<String>()
+    )
+}
+
+/// Returns the command line of an operation whose arguments are not given yet.
+pub fn for_operation_spec(model: &Model, spec: &OperationSpec) -> String {
+    let arguments = spec.arguments.iter().map(|it| {
+        if it.is_required {
+            format!(" {}=…", it.name)
+        } else {
+            format!(" [{}=…]", it.name)
+        }
+    });
+    let arguments: String = arguments.collect();
+    let agent = &model.agent.agent;
+    command_line(
+        model,
+        &format!("memory {agent} plan {}{arguments}", spec.name),
+    )
 }
 
 /// Returns the command line equivalent to a plan over baselines.
@@ -252,6 +283,8 @@ pub fn for_tab(model: &Model, tab: AgentTab, agent: &str) -> Option<String> {
         AgentTab::Baseline => "diff --baseline",
         AgentTab::Rules => "diff --three-way",
         AgentTab::History => "log",
+        AgentTab::Memory => return Some(command_line(model, &format!("memory {agent} tree"))),
+        AgentTab::Health => return Some(command_line(model, &format!("memory {agent} health"))),
         AgentTab::Scratch | AgentTab::Facts => return None,
     };
     Some(command_line(model, &format!("{verb} {agent}")))
@@ -284,6 +317,9 @@ pub fn for_command(model: &Model, command: Command) -> Option<String> {
                 }
                 // Where the lines are is known once the push is planned.
                 PlanRequest::Push(_, ScratchRequest::Chosen(_)) => return None,
+                PlanRequest::Edit { agent, request } => {
+                    return command_for(&memory_arguments(&agent, "plan", &request));
+                }
                 PlanRequest::Undo(target, _) => undo_arguments(&target),
             };
             command_for(&format!("{verb} --dry-run"))
@@ -302,6 +338,10 @@ pub fn for_command(model: &Model, command: Command) -> Option<String> {
             let offers = &model.undo_offers;
             let next = (offers.current + 1) % offers.list.len().max(1);
             offer_commands(model, &offers.list.get(next)?.plan)
+        }
+        Command::OpenSelected if model.agent.is_item_list() && model.screen == Screen::Agent => {
+            let (agent, item) = (&model.agent.agent, model.agent.memory.items.current_item()?);
+            command_for(&format!("memory {agent} show {}", quote_operand(&item.id)))
         }
         Command::ReadAgent => command_for(&format!("status {}", model.subject_agent()?)),
         Command::GoFleet | Command::ReadAllAgents => command_for("status"),

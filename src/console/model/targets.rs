@@ -13,6 +13,7 @@ use crate::console::handoff::{ClipboardText, PagerText};
 use crate::console::screen::Screen;
 use crate::console::screens::agent::marked_lines::MarkedLines;
 use crate::console::screens::agent::state::AgentTab;
+use crate::console::screens::agent::state::memory::describe_finding;
 use crate::console::screens::archives::state::retention::{BEING_PRUNED_REASON, has_expired};
 use crate::console::screens::archives::state::{ArchiveRow, ArchivesPage};
 use crate::console::screens::log::state::{LogRow, RunSummary};
@@ -22,6 +23,9 @@ use crate::engine::{
     Operation, Outcome, Protection, ScratchRequest, ScratchSelection, UndoMode, UndoTarget,
 };
 use crate::transport::sftp::askpass::Question;
+
+/// Why an agent without a baseline is not reset, behind its name and `is`.
+pub const NEVER_RESET_REASON: &str = "never reset: a memory with a layout";
 
 /// Cells of the label of a fact.
 const FACT_LABEL_CELLS: usize = 20;
@@ -88,8 +92,12 @@ impl Model {
         if failed.is_empty() {
             return Err("no agent failed, was refused or was not started".to_string());
         }
+        let own = self.log.find_own_run(&result.run_id);
         match result.operation {
             Operation::Reset => Ok(PlanRequest::Reset(failed)),
+            Operation::Edit => own
+                .map(|run| run.request.clone())
+                .ok_or_else(|| "plan the operation again on the Memory tab".to_string()),
             Operation::Undo => {
                 let target = self.retried_undo(result, failed).ok_or_else(|| {
                     let key = self.key_hint(Command::PlanUndo);
@@ -217,6 +225,49 @@ impl Model {
         require(self.has_target_agents(), reason)
     }
 
+    /// Checks that a reset or a push can be planned for the agents that a command acts on.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn check_reset_targets(&self) -> Result<(), String> {
+        self.check_target_agents()?;
+        let targets = self.target_agents();
+        let is_never_reset =
+            |name: &String| self.find_row(name).is_some_and(AgentRow::is_never_reset);
+        let reason = match targets.as_slice() {
+            [one] => format!("{one} is {NEVER_RESET_REASON}"),
+            _ => "the marked agents are never reset: memories with a layout".to_string(),
+        };
+        require(!targets.iter().all(is_never_reset), reason)
+    }
+
+    /// Whether the agent on the screen has a memory with a layout.
+    pub fn has_layout(&self) -> bool {
+        let row = self.find_row(&self.agent.agent);
+        row.is_some_and(|row| row.layout.is_some())
+    }
+
+    /// Checks that the agent that a key is about is reset, so that it has a baseline.
+    ///
+    /// # Errors
+    /// That it is not.
+    pub fn check_subject_is_reset(&self) -> Result<(), String> {
+        let name = self.subject_agent();
+        let row = name.and_then(|name| self.find_row(name));
+        let never_reset = row.filter(|row| row.is_never_reset());
+        let refusal = never_reset.map(|row| format!("{} is {NEVER_RESET_REASON}", row.name));
+        refusal.map_or(Ok(()), Err)
+    }
+
+    /// Checks that a key is about an agent that can be compared with a baseline.
+    ///
+    /// # Errors
+    /// Why it is not.
+    pub fn check_subject_diff(&self) -> Result<(), String> {
+        self.check_subject_agent()?;
+        self.check_subject_is_reset()
+    }
+
     /// Checks that the cursor of the fleet is on an agent.
     ///
     /// # Errors
@@ -248,6 +299,7 @@ impl Model {
         let agent = self
             .subject_agent()
             .ok_or_else(|| self.no_subject_reason())?;
+        self.check_subject_is_reset()?;
         let row = self.find_row(agent);
         let observation = row.and_then(|row| row.latest_observation());
         let protected = observation.is_some_and(|seen| seen.protection == Protection::ReadOnly);
@@ -380,6 +432,10 @@ impl Model {
                 };
                 Ok(ClipboardText::new("the path", path.as_bytes()))
             }
+            Command::CopyPath if self.current_item_location().is_some() => {
+                let path = self.current_item_location().ok_or_else(nothing_to_copy)?;
+                Ok(ClipboardText::new("the path", path.as_bytes()))
+            }
             Command::CopyName | Command::CopyPath | Command::CopyDigest => self.agent_text(command),
             Command::CopyLine if self.marked_lines_here().is_some() => {
                 let marked = self.marked_lines_here().ok_or_else(nothing_to_copy)?;
@@ -444,6 +500,32 @@ impl Model {
         Ok(ClipboardText::new(what, text.as_bytes()))
     }
 
+    /// Returns the location of the file under the cursor of a memory with a layout.
+    fn current_item_location(&self) -> Option<String> {
+        let row = self.find_row(&self.agent.agent);
+        let row = row.filter(|_| self.screen == Screen::Agent)?;
+        match self.agent.tab {
+            AgentTab::Memory => row.layout_location(&self.agent.memory.items.current_item()?.path),
+            AgentTab::Health => {
+                row.layout_location(self.agent.health.current_finding()?.path.as_deref()?)
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns the row under the cursor of a list about a memory with a layout.
+    fn current_layout_row(&self) -> Option<(String, TextLine)> {
+        let text = match self.agent.tab {
+            AgentTab::Memory => {
+                let item = self.agent.memory.items.current_item()?;
+                format!("{}  {}", item.id, item.title)
+            }
+            AgentTab::Health => describe_finding(self.agent.health.current_finding()?),
+            _ => return None,
+        };
+        Some(("the row".to_string(), TextLine::note(text)))
+    }
+
     /// Returns the command line that does what the screen plans or has done, if there is one.
     fn equivalent_command_line(&self) -> Option<String> {
         match (self.screen, &self.reset.stage) {
@@ -480,7 +562,7 @@ impl Model {
     fn current_line(&self) -> Option<(String, TextLine)> {
         let ours = |text: String| TextLine::note(text);
         match (self.screen, &self.reset.stage) {
-            (Screen::Agent, _) if self.agent.is_list() => None,
+            (Screen::Agent, _) if self.agent.is_list() => self.current_layout_row(),
             (Screen::Agent, _) => {
                 let pane = self.agent.current_pane();
                 let index = if self.agent.has_line_cursor() {
@@ -520,14 +602,23 @@ impl Model {
     /// Returns the whole text of the screen with its description.
     fn full_text(&self) -> Option<(String, Vec<u8>)> {
         match (self.screen, &self.reset.stage) {
-            (Screen::Agent, _) if self.agent.is_list() => None,
+            (Screen::Agent, _) if self.agent.is_list() && !self.agent.has_current_content() => None,
+            (Screen::Agent, _) if self.agent.tab == AgentTab::Health => {
+                let findings = self.agent.health.findings().iter();
+                let text: String = findings.map(|it| describe_finding(it) + "\n").collect();
+                let what = "the findings".to_string();
+                (!text.is_empty()).then(|| (what, text.into_bytes()))
+            }
             (Screen::Agent, _) => {
                 let lines = &self.agent.current_pane().lines;
                 let labels = match self.agent.tab {
                     AgentTab::Facts => self.agent.fact_labels.as_slice(),
                     _ => &[],
                 };
-                let what = format!("the text of {}", self.agent.agent);
+                let what = match (self.agent.tab, self.agent.memory.content.item()) {
+                    (AgentTab::Memory, Some(item)) => format!("the text of {item}"),
+                    _ => format!("the text of {}", self.agent.agent),
+                };
                 (!lines.is_empty()).then(|| (what, join_lines(lines, labels)))
             }
             (Screen::Archives, _) => {

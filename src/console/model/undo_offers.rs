@@ -214,8 +214,11 @@ impl Model {
         let seen = row.and_then(|row| row.latest_observation()?.last_run.as_ref());
         let newest_record = self.log.runs.first().map(|run| run.ended_at);
         let is_newer = |last: &&LastRun| newest_record.is_none_or(|newest| newest < last.time);
-        let is_undoable =
-            |last: &&LastRun| last.operation.installs_baselines() && last.outcome == Outcome::Ok;
+        let is_undoable = |last: &&LastRun| {
+            let operation = last.operation;
+            let is_change = operation.is_undoable() && operation != Operation::Undo;
+            is_change && last.outcome == Outcome::Ok
+        };
         if let Some(last) = seen.filter(is_undoable).filter(is_newer) {
             return Some(UndoableChange {
                 verb: last.operation.as_str(),

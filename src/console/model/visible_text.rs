@@ -10,8 +10,8 @@ use crate::console::screens::baselines::state::BaselinesPage;
 use crate::console::text::{Arrangement, Pane, PaneStyle};
 use crate::console::widgets::text_pane::{Gutter, SIDE_GUTTER_CELLS, TextPane, divider_column};
 
-/// Unchanged lines shown around a change of rules in a plan.
-const RULE_CONTEXT_LINES: usize = 1;
+/// Unchanged lines shown around a change in the details of a plan.
+const DETAIL_CONTEXT_LINES: usize = 1;
 
 impl Model {
     /// Whether the screen shows a text.
@@ -20,7 +20,7 @@ impl Model {
             Screen::Agent => !self.agent.is_list(),
             Screen::Baselines => self.baselines.page == BaselinesPage::Comparison,
             Screen::BaselinePlan => self.baseline_plan.view().is_some(),
-            Screen::Reset => self.reset.has_rule_change(),
+            Screen::Reset => self.reset.has_details(),
             Screen::Archives => self.archives.page.has_text(),
             _ => false,
         }
@@ -31,7 +31,7 @@ impl Model {
         match self.screen {
             Screen::Baselines => &self.baselines.comparison.shown.pane,
             Screen::BaselinePlan => &self.baseline_plan.pane,
-            Screen::Reset if self.has_text() => &self.reset.rule_change.pane,
+            Screen::Reset if self.has_text() => &self.reset.details.pane,
             Screen::Archives => self.archives.pane(),
             _ => self.agent.current_pane(),
         }
@@ -42,7 +42,7 @@ impl Model {
         match self.screen {
             Screen::Baselines => &mut self.baselines.comparison.shown.pane,
             Screen::BaselinePlan => &mut self.baseline_plan.pane,
-            Screen::Reset if self.reset.has_rule_change() => &mut self.reset.rule_change.pane,
+            Screen::Reset if self.reset.has_details() => &mut self.reset.details.pane,
             Screen::Archives => self.archives.pane_mut(),
             _ => self.agent.current_pane_mut(),
         }
@@ -234,7 +234,7 @@ impl Model {
             ..arrangement
         };
         let in_plan = Arrangement {
-            context_lines: Some(RULE_CONTEXT_LINES),
+            context_lines: Some(DETAIL_CONTEXT_LINES),
             ..arrangement
         };
         for (pane, arrangement) in [
@@ -244,7 +244,7 @@ impl Model {
             (&mut self.baselines.comparison.shown.pane, arrangement),
             (&mut self.baseline_plan.pane, arrangement),
             (&mut self.archives.comparison.shown.pane, arrangement),
-            (&mut self.reset.rule_change.pane, in_plan),
+            (&mut self.reset.details.pane, in_plan),
         ] {
             pane.set_arrangement(arrangement);
             pane.set_whitespace_ignored(options.is_whitespace_ignored);
@@ -264,7 +264,7 @@ impl Model {
             Screen::BaselinePlan => {
                 self.baseline_plan_frame_height() + usize::from(self.is_side_by_side())
             }
-            Screen::Reset if self.has_text() => return self.rule_change_height().max(1),
+            Screen::Reset if self.has_text() => return self.plan_details_height().max(1),
             _ => fixed,
         };
         self.rows_beside(fixed)
@@ -281,11 +281,17 @@ impl Model {
         match agent.tab {
             _ if self.is_side_by_side() => Gutter::Sides,
             _ if self.screen == Screen::Archives && !self.is_comparison() => Gutter::Entry {
-                marked: &self.archives.text.marked_lines,
+                marked: Some(&self.archives.text.marked_lines),
                 has_cursor: self.has_line_cursor(),
             },
             _ if self.is_comparison() && self.is_text_full_screen() => Gutter::Sign,
             _ if self.is_comparison() => Gutter::Diff,
+            AgentTab::Memory if self.screen == Screen::Agent && !self.is_text_full_screen() => {
+                Gutter::Entry {
+                    marked: None,
+                    has_cursor: false,
+                }
+            }
             AgentTab::Facts => Gutter::Labels(&agent.fact_labels),
             _ if self.is_text_full_screen() => Gutter::None,
             _ => Gutter::Notes {
@@ -313,7 +319,10 @@ impl Model {
     /// Returns how the lines of the text are laid out.
     pub fn pane_style(&self) -> PaneStyle {
         let is_agent = self.screen == Screen::Agent;
-        let is_notes = matches!(self.agent.tab, AgentTab::Scratch | AgentTab::Facts);
+        let is_notes = matches!(
+            self.agent.tab,
+            AgentTab::Scratch | AgentTab::Facts | AgentTab::Memory
+        );
         let marks_whitespace = self.text_options.is_whitespace_marked;
         let half = usize::from(divider_column(self.size.0));
         PaneStyle {

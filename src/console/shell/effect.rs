@@ -14,6 +14,7 @@ mod files;
 mod handoff;
 mod job_queue;
 mod ledger_runs;
+mod memory;
 mod preferences_watcher;
 mod schedule;
 mod text_analyzer;
@@ -105,6 +106,8 @@ pub struct EffectRunner {
     latest_search: Arc<AtomicU64>,
     /// Number of the timeline that was requested last.
     latest_timeline: Arc<AtomicU64>,
+    /// The open collection of a memory with a layout.
+    item_demand: Option<memory::ItemDemand>,
     /// Its paths are those of a key that the operator names.
     env: ConfigEnvironment,
     config_reloader: ConfigReloader,
@@ -242,6 +245,7 @@ impl EffectRunner {
             verify_cancel_flag: Arc::default(),
             latest_search: Arc::default(),
             latest_timeline: Arc::default(),
+            item_demand: None,
             env: env.clone(),
             config_reloader: ConfigReloader::new(env, engine_factory),
             next_engine: None,
@@ -287,6 +291,10 @@ impl EffectRunner {
             Effect::RefuseQuestion(question) => self.prompt_broker.refuse(question),
             Effect::PrepareTexts(agent) => workers.texts.request_texts(agent, &workers.jobs),
             Effect::CompareRules(agent) => workers.texts.request_rules(agent, &workers.jobs),
+            Effect::ReadItems(request) => self.read_items(request),
+            Effect::ReadItemContent(request) => self.read_item_content(request),
+            Effect::CheckMemory(number, agent) => self.check_memory(number, agent),
+            Effect::CompareFileChanges(changes) => self.compare_file_changes(changes),
             Effect::PreparePatch(agent) => workers.texts.request_patch(agent, &workers.jobs),
             Effect::LoadEntry(agent, entry) => {
                 let request = Request::listed(JobClass::Handoff, format!("entry of {agent}"));
@@ -629,7 +637,10 @@ impl EffectRunner {
             .observer()
             .continue_generations((self.engine_count + 1) * GENERATIONS_PER_ENGINE);
         match Workers::start(&engine, &self.messages, || ()) {
-            Ok(workers) => self.workers = workers,
+            Ok(workers) => {
+                self.workers = workers;
+                self.item_demand = None;
+            }
             Err(error) => {
                 let text = format!("the changed configuration waits for a restart: {error}");
                 return Some(Msg::Reported(MessageLevel::Error, text));
@@ -770,6 +781,7 @@ fn make_plan(engine: &Engine, request: &PlanRequest, unlocked: bool) -> Result<P
         PlanRequest::Push(agents, ScratchRequest::Chosen(lines)) => engine
             .planner()
             .plan_push_of_chosen(agents, lines, unlocked),
+        PlanRequest::Edit { agent, request } => engine.layouts().plan(agent, request, unlocked),
         PlanRequest::Undo(target, mode) => engine.planner().plan_undo(target, *mode, unlocked),
     }
 }

@@ -7,6 +7,7 @@ use super::{LineKind, TextLine};
 use crate::base::diff::{self, Diff, LineOp};
 use crate::boundary::{Boundary, describe_line_ends};
 use crate::engine::{AgentDetail, BaselineChange, RunDiff, RunDiffSide};
+use crate::layouts::ItemContent;
 
 /// Bytes of a text that are shown; the rest is counted.
 const MAX_SHOWN_BYTES: usize = 256 * 1024;
@@ -193,6 +194,17 @@ pub fn prepare_entry(text: &[u8], omitted_bytes: u64) -> PreparedText {
     lines.into()
 }
 
+/// Prepares the content of an item of a memory, and what the agent is given of it where that differs.
+pub fn prepare_item(content: &ItemContent) -> PreparedText {
+    let mut text = prepare_entry(&content.bytes, 0);
+    if let Some(given) = &content.given {
+        let title = "what the agent is given of it";
+        text.lines.push(TextLine::separator(title));
+        text.lines.extend(prepare_entry(given, 0).lines);
+    }
+    text
+}
+
 /// Prepares an agent's scratch.
 pub fn prepare_scratch(detail: &AgentDetail) -> PreparedText {
     if let Some(error) = &detail.error {
@@ -274,7 +286,7 @@ pub fn prepare_run_diff(run_diff: &RunDiff, deadline: Option<Instant>) -> Prepar
 }
 
 /// Compares two texts, as far as they are shown, and puts the diff behind `leading_lines`.
-fn compare_texts(
+pub(super) fn compare_texts(
     leading_lines: Vec<TextLine>,
     texts: [&[u8]; 2],
     omitted_bytes: [u64; 2],

@@ -15,7 +15,7 @@ use crate::console::screen::Screen;
 use crate::console::screens;
 use crate::console::screens::baseline_plan::state::BaselinePlanStage;
 use crate::console::screens::reset::state::ResetStage;
-use crate::console::screens::{archives, baseline_plan, baselines, editor, fleet};
+use crate::console::screens::{agent, archives, baseline_plan, baselines, editor, fleet};
 use crate::console::widgets::prompt::{Prompt, PromptPurpose};
 
 /// More printable keys than this in one read look like pasted text.
@@ -148,7 +148,7 @@ fn is_plan_guarded(model: &Model) -> bool {
 
 /// Whether a key may be the first character of a confirmation whose plan is still being made.
 fn may_begin_confirmation(model: &Model, key: Key) -> bool {
-    let verbs = ["reset", "push", "undo", "redo", &model.config.name];
+    let verbs = ["reset", "push", "undo", "redo", "edit", &model.config.name];
     let words: &[&str] = match (&model.reset.stage, &model.baseline_plan.stage) {
         (ResetStage::Planning(_), _) if model.screen == Screen::Reset => &verbs,
         (_, BaselinePlanStage::Planning(request)) if model.screen == Screen::BaselinePlan => {
@@ -329,6 +329,7 @@ fn follow_prompt(model: &mut Model, prompt: &Prompt) {
     match prompt.purpose {
         PromptPurpose::Filter => fleet::update::set_filter(model, text),
         PromptPurpose::BaselineFilter => baselines::update::set_filter(model, text),
+        PromptPurpose::ItemFilter => agent::update::memory::set_filter(model, text),
         PromptPurpose::Search => screens::set_query(model, text),
         _ => {}
     }
@@ -340,10 +341,13 @@ fn finish_prompt(model: &mut Model, prompt: Prompt) -> Vec<Effect> {
     model.refresh_visible_agents();
     let text = prompt.text;
     match prompt.purpose {
-        PromptPurpose::Filter | PromptPurpose::BaselineFilter => {}
+        PromptPurpose::Filter | PromptPurpose::BaselineFilter | PromptPurpose::ItemFilter => {}
         PromptPurpose::Search => finish_search(model),
         PromptPurpose::Baseline(purpose) => {
             return baseline_plan::update::finish_prompt(model, purpose, text);
+        }
+        PromptPurpose::OperationArgument(draft) => {
+            return agent::update::memory::finish_argument(model, draft, text);
         }
         PromptPurpose::ExportPath(entry) => {
             return archives::update::export_entry(model, entry, &text);

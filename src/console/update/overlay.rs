@@ -11,6 +11,7 @@ use crate::console::message::Effect;
 use crate::console::model::Model;
 use crate::console::overlay::{Chooser, ChooserItem, Overlay};
 use crate::console::screen::Screen;
+use crate::console::screens::agent::update::memory::check_operations;
 use crate::console::screens::{agent, baselines, fleet};
 
 /// Duration of an unlock of read-only agents.
@@ -186,6 +187,15 @@ fn run_chosen_item(model: &mut Model, item: ChooserItem) -> Vec<Effect> {
         ChooserItem::Agent(name) => return agent::update::open_at_finding(model, name),
         ChooserItem::ComparisonSide(side, version) => {
             return baselines::update::change_side(model, side, version);
+        }
+        ChooserItem::Operation(name) => {
+            return match check_operations(model) {
+                Ok(()) => agent::update::memory::begin_operation(model, name),
+                Err(why) => {
+                    model.show_hint(&why);
+                    Vec::new()
+                }
+            };
         }
         ChooserItem::Tab(tab, name) => return agent::update::open_tab(model, name, tab),
     }

@@ -55,13 +55,24 @@ impl ListPane {
         &self,
         canvas: &mut Canvas<'_>,
         y: u16,
+        extent: (usize, usize),
+        draw_row: impl FnMut(&mut Canvas<'_>, u16, usize),
+    ) {
+        self.draw_at(canvas, (0, y), extent, draw_row);
+    }
+
+    /// Draws the visible rows from a column and a row of the screen on.
+    pub fn draw_at(
+        &self,
+        canvas: &mut Canvas<'_>,
+        (x, y): (u16, u16),
         (count, height): (usize, usize),
         mut draw_row: impl FnMut(&mut Canvas<'_>, u16, usize),
     ) {
         for (index, y) in self.visible(count, height).zip(y..) {
             draw_row(canvas, y, index);
             if index == self.cursor {
-                canvas.put_text(0, y, ">", Role::Text);
+                canvas.put_text(x, y, ">", Role::Text);
             }
         }
     }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::console::keys::key::{Key, KeyCode};
+use crate::console::screens::agent::state::memory::OperationDraft;
 use crate::console::screens::baseline_plan::state::BaselinePrompt;
 
 /// What a text is typed for.
@@ -12,10 +13,14 @@ pub enum PromptPurpose {
     Filter,
     /// The filter of the baselines, which follows each key.
     BaselineFilter,
+    /// The filter of the items of a memory, which follows each key.
+    ItemFilter,
     /// The search of the screen, which follows each key.
     Search,
     /// A plan over baselines.
     Baseline(BaselinePrompt),
+    /// An argument of an operation on a memory.
+    OperationArgument(OperationDraft),
     /// A new file for the marked lines.
     SavePath,
     /// A new file for this entry.
@@ -52,9 +57,12 @@ impl Prompt {
     /// Returns what is in front of the text.
     pub fn label(&self) -> String {
         let label = match &self.purpose {
-            PromptPurpose::Filter | PromptPurpose::BaselineFilter => "filter: ",
+            PromptPurpose::Filter | PromptPurpose::BaselineFilter | PromptPurpose::ItemFilter => {
+                "filter: "
+            }
             PromptPurpose::Search => "search: ",
             PromptPurpose::Baseline(prompt) => return prompt.label(),
+            PromptPurpose::OperationArgument(draft) => return draft.label(),
             PromptPurpose::SavePath => "save marked lines to new file: ",
             PromptPurpose::ExportPath(_) => "export to new file: ",
             PromptPurpose::EditorCommand => ":",
@@ -84,8 +92,10 @@ impl Prompt {
     pub fn edit(&mut self, key: Key) -> bool {
         match (key.code, key.printable_char()) {
             (KeyCode::Backspace, _) => {
-                if let PromptPurpose::Baseline(prompt) = &mut self.purpose {
-                    prompt.keep_prefilled();
+                match &mut self.purpose {
+                    PromptPurpose::Baseline(prompt) => prompt.keep_prefilled(),
+                    PromptPurpose::OperationArgument(draft) => draft.is_prefilled = false,
+                    _ => {}
                 }
                 self.text.pop();
             }
@@ -100,6 +110,7 @@ impl Prompt {
     pub fn insert(&mut self, text: &str) {
         match &mut self.purpose {
             PromptPurpose::Baseline(prompt) => prompt.insert(&mut self.text, text),
+            PromptPurpose::OperationArgument(draft) => draft.insert(&mut self.text, text),
             _ => self.text.push_str(text),
         }
     }

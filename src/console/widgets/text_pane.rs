@@ -33,7 +33,7 @@ pub enum Gutter<'a> {
     /// The numbers of an archived text, its marks, and the cursor or the current hit.
     Entry {
         /// Marked lines.
-        marked: &'a MarkedLines,
+        marked: Option<&'a MarkedLines>,
         /// Whether it has a line cursor, and not only a current hit.
         has_cursor: bool,
     },
@@ -195,7 +195,9 @@ impl TextPane<'_> {
                     hit == Some(&item)
                 };
                 draw_number(canvas, x, y, 4, number);
-                let is_marked = number.is_some_and(|number| marked.contains(number));
+                let is_marked = marked
+                    .zip(number)
+                    .is_some_and(|(it, line)| it.contains(line));
                 draw_marks(canvas, [x + 4, x + 5], y, [is_at_cursor, is_marked]);
             }
             Gutter::Notes { .. } | Gutter::Entry { .. } => {}

@@ -474,12 +474,12 @@ fn history_scrolls_with_cursor() {
         Ok(many.collect()),
     ));
     console.press("G");
-    let height = console.model.history_height();
+    let height = console.model.agent_list_height();
     assert_eq!(console.model.agent.history.list.top, 50 - height);
     console.send(Msg::Resized(120, 36));
     assert_eq!(
         console.model.agent.history.list.top,
-        50 - console.model.history_height()
+        50 - console.model.agent_list_height()
     );
     console.press("gg");
     assert_eq!(console.model.agent.history.list.top, 0);

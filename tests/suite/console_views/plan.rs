@@ -6,6 +6,7 @@ use memory_shepherd::archive::EntryKind;
 use memory_shepherd::base::digest::Digest;
 use memory_shepherd::console::keys::key_guard::KEY_GUARD_TIME;
 use memory_shepherd::console::message::Msg;
+use memory_shepherd::console::screens::reset::state::PlanDetailsRequest;
 use memory_shepherd::console::text;
 use memory_shepherd::engine::{
     Plan, READ_ONLY_REASON, ScratchSelection, State, StepAction, UndoMode,
@@ -57,7 +58,10 @@ fn plan_of_agent_behind_matches_snapshot() {
         let change = "baseline changed: +3 -3 lines since it was pushed last";
         plan.steps[0].notes = vec![change.to_string()];
         show_plan(console, "P", plan);
-        let request = console.model.reset.rule_change.request.clone().unwrap();
+        let Some(PlanDetailsRequest::Rules(request)) = console.model.reset.details.request.clone()
+        else {
+            panic!("no change of rules")
+        };
         let mut new = BASELINE.to_vec();
         new.splice(..0, *b"# Rules of the documentation\n");
         let text = text::prepare_comparison([BASELINE, &new], None);

@@ -1,16 +1,24 @@
-//! Agent screen: the texts, facts and history of one agent, and how they are shown.
+//! Agent screen: the texts, facts and history of one agent, its memory with a layout, and how they are
+//! shown.
+
+pub mod memory;
 
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, FixedOffset};
 
+use crate::console::agent_row::AgentRow;
 use crate::console::screens::agent::marked_lines::MarkedLines;
 use crate::console::text::{Pane, TextLine};
 use crate::console::widgets::list_pane::ListPane;
 use crate::engine::HistoryEntry;
+use memory::{HealthPane, MemoryPane};
 
 /// Smallest width of the terminal for two texts side by side, in columns.
 pub const MIN_SIDE_BY_SIDE_COLUMNS: u16 = 110;
+
+/// Smallest width of the terminal for a content beside its list, in columns.
+pub const MIN_PREVIEW_COLUMNS: u16 = 110;
 
 /// Choices for the number of unchanged lines around a change; `None` is all.
 pub const CONTEXT_LINE_CHOICES: [Option<usize>; 5] = [Some(0), Some(3), Some(10), Some(30), None];
@@ -23,6 +31,10 @@ pub enum AgentTab {
     Diff,
     /// Scratch below the boundary.
     Scratch,
+    /// Collections and items of its memory with a layout.
+    Memory,
+    /// Findings of the checks of that memory.
+    Health,
     /// Facts about the agent.
     Facts,
     /// The last known version of its baseline against the file.
@@ -35,9 +47,11 @@ pub enum AgentTab {
 
 impl AgentTab {
     /// All tabs.
-    pub const ALL: [AgentTab; 6] = [
+    const ALL: [AgentTab; 8] = [
         AgentTab::Diff,
         AgentTab::Scratch,
+        AgentTab::Memory,
+        AgentTab::Health,
         AgentTab::Facts,
         AgentTab::Baseline,
         AgentTab::Rules,
@@ -49,6 +63,8 @@ impl AgentTab {
         match self {
             AgentTab::Diff => "diff",
             AgentTab::Scratch => "scratch",
+            AgentTab::Memory => "memory",
+            AgentTab::Health => "health",
             AgentTab::Facts => "facts",
             AgentTab::Baseline => "baseline",
             AgentTab::Rules => "rules",
@@ -61,6 +77,8 @@ impl AgentTab {
         match self {
             AgentTab::Diff => "Show the live diff",
             AgentTab::Scratch => "Show the notes below the separator",
+            AgentTab::Memory => "Show the collections and items of the memory",
+            AgentTab::Health => "Show what the checks of the memory find",
             AgentTab::Facts => "Show all facts",
             AgentTab::Baseline => "Show what changed in the baseline",
             AgentTab::Rules => "Show who changed which rules since the last push",
@@ -68,13 +86,34 @@ impl AgentTab {
         }
     }
 
-    /// Returns the tab `by` tabs further, around the ends.
-    pub fn cycle(self, by: usize) -> AgentTab {
-        let index = AgentTab::ALL
-            .iter()
-            .position(|tab| *tab == self)
-            .unwrap_or(0);
-        AgentTab::ALL[(index + by) % AgentTab::ALL.len()]
+    /// Whether it is about a memory with a layout.
+    pub fn is_about_layout(self) -> bool {
+        matches!(self, AgentTab::Memory | AgentTab::Health)
+    }
+
+    /// Whether it compares with a baseline.
+    fn is_about_baseline(self) -> bool {
+        matches!(
+            self,
+            AgentTab::Diff | AgentTab::Scratch | AgentTab::Baseline | AgentTab::Rules
+        )
+    }
+
+    /// Returns the tabs that an agent has; the first is shown where another one is not among them.
+    pub fn offered_for(row: Option<&AgentRow>) -> Vec<AgentTab> {
+        let has_layout = row.is_some_and(|row| row.layout.is_some());
+        let is_never_reset = row.is_some_and(AgentRow::is_never_reset);
+        let is_offered = |tab: &AgentTab| {
+            (has_layout || !tab.is_about_layout()) && (!is_never_reset || !tab.is_about_baseline())
+        };
+        AgentTab::ALL.into_iter().filter(is_offered).collect()
+    }
+
+    /// Returns the tab `by` tabs further among those that are offered, around the ends.
+    pub fn cycle(self, offered: &[AgentTab], by: isize) -> AgentTab {
+        let index = offered.iter().position(|tab| *tab == self).unwrap_or(0);
+        let next = (index as isize + by).rem_euclid(offered.len().max(1) as isize);
+        offered.get(next as usize).copied().unwrap_or(self)
     }
 }
 
@@ -101,6 +140,12 @@ pub struct AgentScreen {
     pub fact_labels: Vec<&'static str>,
     /// Runs of the agent.
     pub history: HistoryPane,
+    /// Its memory with a layout.
+    pub memory: MemoryPane,
+    /// Findings of the checks of that memory.
+    pub health: HealthPane,
+    /// Number of the last request about a memory with a layout; a reply with another one is late.
+    pub last_memory_request: u64,
     /// Summary of the findings in the file.
     pub findings: String,
     /// Titles of the baseline and of the memory.
@@ -165,6 +210,7 @@ impl AgentScreen {
             agent: name,
             tab: self.tab,
             is_full_screen: self.is_full_screen,
+            last_memory_request: self.last_memory_request,
             marked_lines: self.marked_lines.clone(),
             promoted_lines: self.promoted_lines.clone(),
             ..AgentScreen::default()
@@ -199,6 +245,7 @@ impl AgentScreen {
         match self.tab {
             AgentTab::Diff => &self.diff,
             AgentTab::Scratch => &self.scratch,
+            AgentTab::Memory | AgentTab::Health => &self.memory.content.pane,
             AgentTab::Facts => &self.facts,
             AgentTab::Baseline => &self.baseline,
             AgentTab::Rules => &self.rules,
@@ -211,6 +258,7 @@ impl AgentScreen {
         match self.tab {
             AgentTab::Diff => &mut self.diff,
             AgentTab::Scratch => &mut self.scratch,
+            AgentTab::Memory | AgentTab::Health => &mut self.memory.content.pane,
             AgentTab::Facts => &mut self.facts,
             AgentTab::Baseline => &mut self.baseline,
             AgentTab::Rules => &mut self.rules,
@@ -220,7 +268,8 @@ impl AgentScreen {
 
     /// Whether the tab shows a cached copy. Runs and baselines are on this machine.
     pub fn is_cached(&self) -> bool {
-        self.cached_at.is_some() && !matches!(self.tab, AgentTab::Baseline | AgentTab::History)
+        let has_own_read = matches!(self.tab, AgentTab::Baseline | AgentTab::History);
+        self.cached_at.is_some() && !has_own_read && !self.tab.is_about_layout()
     }
 
     /// Whether the tab shows changed lines.
@@ -233,18 +282,40 @@ impl AgentScreen {
         match self.tab {
             AgentTab::Diff | AgentTab::Baseline => true,
             AgentTab::History => self.history.open_seq.is_some(),
-            AgentTab::Scratch | AgentTab::Facts | AgentTab::Rules => false,
+            _ => false,
         }
+    }
+
+    /// Whether a tab that is a list has a text, too: the content of the item under the cursor, or what
+    /// the checks found.
+    pub fn has_current_content(&self) -> bool {
+        match self.tab {
+            AgentTab::Memory => {
+                let current = self.memory.items.current_item();
+                current.map(|item| item.id.as_str()) == self.memory.content.item()
+            }
+            tab => tab == AgentTab::Health,
+        }
+    }
+
+    /// Whether the tab shows the items of a memory.
+    pub fn is_item_list(&self) -> bool {
+        self.tab == AgentTab::Memory && self.is_list()
     }
 
     /// Whether the tab shows a list with a cursor instead of a text.
     pub fn is_list(&self) -> bool {
-        self.tab == AgentTab::History && self.history.open_seq.is_none()
+        match self.tab {
+            AgentTab::History => self.history.open_seq.is_none(),
+            AgentTab::Memory => !self.memory.content.is_open,
+            AgentTab::Health => true,
+            _ => false,
+        }
     }
 
     /// Whether the text of the tab is loaded by itself, and not with the agent's other texts.
     pub fn has_own_job(&self) -> bool {
-        matches!(self.tab, AgentTab::History | AgentTab::Rules)
+        matches!(self.tab, AgentTab::History | AgentTab::Rules) || self.tab.is_about_layout()
     }
 
     /// Whether the tab shows text of a file.

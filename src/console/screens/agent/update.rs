@@ -1,17 +1,20 @@
 //! What the agent screen does: opens an agent, shows its texts and its history, and searches them.
 
+pub mod memory;
+
 use std::collections::{HashMap, HashSet};
 
 use crate::base::quantity::format_count;
 use crate::console::age::{format_age, format_modification_age};
 use crate::console::agent_row::AgentRow;
 use crate::console::command::{Command, require};
+use crate::console::keys::key::{Key, KeyCode};
 use crate::console::message::{AgentTexts, Effect};
-use crate::console::model::{AgentView, Model};
+use crate::console::model::{AgentView, Model, NEVER_RESET_REASON};
 use crate::console::screen::Screen;
 use crate::console::screens::agent::state::{AgentTab, CONTEXT_LINE_CHOICES};
 use crate::console::screens::{baselines, editor};
-use crate::console::text::{PreparedText, TextLine, Tones};
+use crate::console::text::{self, PreparedText, TextLine, Tones};
 use crate::console::widgets::list_pane::step_index;
 use crate::console::widgets::prompt::{Prompt, PromptPurpose};
 use crate::engine::{HistoryEntry, State};
@@ -74,13 +77,39 @@ pub fn handle_tones(model: &mut Model, name: &str, generation: u64, tones: &Hash
 }
 
 /// Requests the content of the tab on the screen, if it is not among the prepared texts.
-pub fn request_tab(model: &Model) -> Vec<Effect> {
+pub fn request_tab(model: &mut Model) -> Vec<Effect> {
     let agent = model.agent.agent.clone();
     match (model.screen, model.agent.tab) {
         (Screen::Agent, AgentTab::History) => vec![Effect::LoadHistory(agent)],
         (Screen::Agent, AgentTab::Rules) => vec![Effect::CompareRules(agent)],
+        (Screen::Agent, AgentTab::Memory) => memory::load(model),
+        (Screen::Agent, AgentTab::Health) => memory::check_health(model),
         _ => Vec::new(),
     }
+}
+
+/// Returns the tabs of the agent on the screen.
+pub fn offered_tabs(model: &Model) -> Vec<AgentTab> {
+    AgentTab::offered_for(model.find_row(&model.agent.agent))
+}
+
+/// Goes to the first tab of an agent, if it does not have the open one.
+fn choose_offered_tab(model: &mut Model, name: &str) {
+    let offered = AgentTab::offered_for(model.find_row(name));
+    let first = offered.first().copied();
+    model.agent.tab = first
+        .filter(|_| !offered.contains(&model.agent.tab))
+        .unwrap_or(model.agent.tab);
+}
+
+/// Leaves a tab that the agent on the screen does not have any more.
+pub fn keep_tab_offered(model: &mut Model) -> Vec<Effect> {
+    let (name, tab) = (model.agent.agent.clone(), model.agent.tab);
+    choose_offered_tab(model, &name);
+    if model.agent.tab == tab {
+        return Vec::new();
+    }
+    request_tab(model)
 }
 
 /// Shows the changes of the rules of an agent, if it is the one on the screen.
@@ -117,23 +146,30 @@ pub fn handle_run_diff(
     model.is_dirty = true;
 }
 
-/// Opens what the run under the cursor changed, or the evidence about the baseline.
+/// Opens the item under the cursor, what the run under it changed, or the evidence about the baseline.
 pub fn open_selected(model: &mut Model) -> Vec<Effect> {
-    if model.agent.is_list() {
-        open_run_diff(model)
-    } else {
-        open_baseline(model)
+    match model.agent.tab {
+        AgentTab::Memory => memory::open_selected(model),
+        AgentTab::History => open_run_diff(model),
+        _ => open_baseline(model),
     }
 }
 
 fn open_run_diff(model: &mut Model) -> Vec<Effect> {
     let agent = &mut model.agent;
-    let Some(seq) = agent.history.current_record().map(|past| past.record.seq) else {
+    let Some(past) = agent.history.current_record() else {
         return Vec::new();
     };
+    let seq = past.record.seq;
+    let files = text::prepare_recorded_changes(&past.record.event.files);
     agent.history.cursor_seq = Some(seq);
     agent.history.open_seq = Some(seq);
     agent.history.diff.clear();
+    if !files.lines.is_empty() {
+        // The record says what happened to several files; their contents are in the archive.
+        agent.history.diff.show(files);
+        return Vec::new();
+    }
     vec![Effect::PrepareRunDiff(agent.agent.clone(), seq)]
 }
 
@@ -237,6 +273,7 @@ fn open_baseline(model: &mut Model) -> Vec<Effect> {
 pub fn open_tab(model: &mut Model, name: String, tab: AgentTab) -> Vec<Effect> {
     model.agent.tab = tab;
     if model.screen == Screen::Agent && model.agent.agent == name {
+        choose_offered_tab(model, &name);
         request_tab(model)
     } else {
         open(model, name)
@@ -258,6 +295,7 @@ fn open(model: &mut Model, name: String) -> Vec<Effect> {
     if model.agent.agent != name {
         model.agent = model.agent.for_agent(name.clone());
     }
+    choose_offered_tab(model, &name);
     model.agent.is_text_due = false;
     let texts = Effect::PrepareTexts(name);
     std::iter::once(texts).chain(request_tab(model)).collect()
@@ -272,9 +310,10 @@ pub fn show_again(model: &mut Model, view: AgentView) {
     model.return_point.from_agent = view.from_agent;
     model.agent.tab = view.tab;
     if model.agent.agent != view.agent {
-        model.agent = model.agent.for_agent(view.agent);
+        model.agent = model.agent.for_agent(view.agent.clone());
         model.agent.is_text_due = true;
     }
+    choose_offered_tab(model, &view.agent);
 }
 
 /// Returns the texts that a change of the agent makes due, now if the agent screen is shown, else when
@@ -285,19 +324,23 @@ pub fn follow_agent(model: &mut Model) -> Vec<Effect> {
         return Vec::new();
     }
     let texts = Effect::PrepareTexts(model.agent.agent.clone());
-    // The log follows the run, and the history the log.
-    let tab = request_tab(model).into_iter();
-    let rules = tab.filter(|effect| matches!(effect, Effect::CompareRules(_)));
-    std::iter::once(texts).chain(rules).collect()
+    // The log follows the run, and the history the log. A memory with a layout is read again by a key:
+    // its lists must not change below the cursor.
+    let rules = (model.agent.tab == AgentTab::Rules).then(|| request_tab(model));
+    std::iter::once(texts)
+        .chain(rules.into_iter().flatten())
+        .collect()
 }
 
 /// Returns the texts and the tab that are due on the agent screen.
 pub fn request_due(model: &mut Model) -> Vec<Effect> {
-    if model.screen != Screen::Agent || !std::mem::take(&mut model.agent.is_text_due) {
-        return Vec::new();
+    let mut effects = Vec::new();
+    if model.screen == Screen::Agent && std::mem::take(&mut model.agent.is_text_due) {
+        effects.push(Effect::PrepareTexts(model.agent.agent.clone()));
+        effects.extend(request_tab(model));
     }
-    let texts = Effect::PrepareTexts(model.agent.agent.clone());
-    std::iter::once(texts).chain(request_tab(model)).collect()
+    effects.extend(memory::request_due(model));
+    effects
 }
 
 /// Reads the agent under the cursor or on the screen again, with its texts and its history.
@@ -333,8 +376,8 @@ pub fn open_neighbour(model: &mut Model, by: isize) -> Vec<Effect> {
 }
 
 /// Goes to another tab, around the ends.
-pub fn cycle_tab(model: &mut Model, by: usize) -> Vec<Effect> {
-    model.agent.tab = model.agent.tab.cycle(by);
+pub fn cycle_tab(model: &mut Model, by: isize) -> Vec<Effect> {
+    model.agent.tab = model.agent.tab.cycle(&offered_tabs(model), by);
     request_tab(model)
 }
 
@@ -346,12 +389,15 @@ pub fn toggle_full_screen(model: &mut Model) {
     }
 }
 
-/// Moves the cursor of the history, or scrolls the text.
-pub fn move_cursor(model: &mut Model, by: isize) {
-    if model.agent.is_list() {
-        return move_history_cursor(model, by);
+/// Moves the cursor of a list, or scrolls the text.
+pub fn move_cursor(model: &mut Model, by: isize) -> Vec<Effect> {
+    match model.agent.tab {
+        _ if !model.agent.is_list() => model.scroll_text(by),
+        AgentTab::Memory => return memory::move_cursor(model, by),
+        AgentTab::Health => memory::move_finding_cursor(model, by),
+        _ => move_history_cursor(model, by),
     }
-    model.scroll_text(by);
+    Vec::new()
 }
 
 /// Marks lines of the scratch, or clears their marks. Says what it cannot mark, because the screen
@@ -455,13 +501,17 @@ pub fn unmark_saved_lines(model: &mut Model, baseline: &str, text: &[u8]) {
     }
 }
 
-/// Goes back one level: Esc clears the search; then full screen, the open record and the screen
+/// Goes back one level: Esc clears the search; then full screen, the open record or item and the screen
 /// are left.
-pub fn go_back(model: &mut Model, is_escape: bool) {
-    if is_escape && !model.agent.current_pane().query.is_empty() {
+pub fn go_back(model: &mut Model, key: Key) {
+    let is_escape = key.code == KeyCode::Esc;
+    let is_leaving = is_escape || model.preferences.keymap.is_exit_key(key);
+    if is_escape && !model.agent.is_list() && !model.agent.current_pane().query.is_empty() {
         model.agent.current_pane_mut().search("");
     } else if model.agent.is_full_screen && !model.agent.is_list() {
         toggle_full_screen(model);
+    } else if model.agent.tab == AgentTab::Memory && memory::go_back(model, is_escape, is_leaving) {
+        // The tab has levels of its own.
     } else if model.agent.history.open_seq.is_some() && model.agent.tab == AgentTab::History {
         model.agent.history.open_seq = None;
     } else {
@@ -477,9 +527,14 @@ fn leave(model: &mut Model) {
 /// Returns the ages on the screen.
 pub fn visible_ages(model: &Model) -> Vec<String> {
     let row = model.find_row(&model.agent.agent);
-    row.and_then(|row| row_ages(model, row))
-        .into_iter()
-        .collect()
+    let ages = row.and_then(|row| row_ages(model, row));
+    let read_at = match model.agent.tab {
+        AgentTab::Memory => model.agent.memory.items.read_at,
+        AgentTab::Health => model.agent.health.checked_at,
+        _ => None,
+    };
+    let read = read_at.map(|then| format_age(model.now.local_time, then));
+    ages.into_iter().chain(read).collect()
 }
 
 /// Returns the ages that a row of the fleet or the header of an agent shows.
@@ -501,6 +556,11 @@ pub fn row_ages(model: &Model, row: &AgentRow) -> Option<String> {
 /// Checks that the cursor is on a line of the scratch.
 pub fn check_line_cursor(model: &Model) -> Result<(), String> {
     let agent = &model.agent;
+    let name = &agent.agent;
+    require(
+        !model.find_row(name).is_some_and(AgentRow::is_never_reset),
+        format!("no scratch: {name} is {NEVER_RESET_REASON}"),
+    )?;
     if agent.tab != AgentTab::Scratch {
         let keys = scratch_tab_keys(model);
         return Err(format!(
@@ -522,8 +582,10 @@ pub fn check_line_cursor(model: &Model) -> Result<(), String> {
 /// Returns the key that leads to the scratch tab, and how often it is pressed: `S-Tab twice`.
 fn scratch_tab_keys(model: &Model) -> String {
     let tab = model.agent.tab;
-    let count = AgentTab::ALL.len();
-    let steps = (0..count).find(|by| tab.cycle(*by) == AgentTab::Scratch);
+    let offered = offered_tabs(model);
+    let count = offered.len();
+    let is_scratch = |by: &usize| tab.cycle(&offered, *by as isize) == AgentTab::Scratch;
+    let steps = (0..count).find(is_scratch);
     let forward = steps.unwrap_or(0);
     let (key, presses) = if forward <= count - forward {
         (Command::NextTab, forward)
@@ -563,10 +625,28 @@ pub fn check_file_text(model: &Model) -> Result<(), String> {
     model.check_text()
 }
 
+/// Checks that the tab has a text to search, or items to filter.
+pub fn check_search(model: &Model) -> Result<(), String> {
+    if model.agent.is_item_list() {
+        return Ok(());
+    }
+    model.check_text()
+}
+
 /// Checks that the tab has a record of the history under the cursor, or is about a baseline.
 pub fn check_selected(model: &Model) -> Result<(), String> {
-    if model.agent.tab == AgentTab::Baseline {
-        return Ok(());
+    match model.agent.tab {
+        AgentTab::Baseline => return Ok(()),
+        AgentTab::Memory if model.agent.is_list() => {
+            let memory = &model.agent.memory;
+            let has_row = memory.has_collection_focus || memory.items.current_item().is_some();
+            return require(has_row, "no item under the cursor");
+        }
+        AgentTab::Memory => return Err("the item is open".to_string()),
+        AgentTab::Health => {
+            return Err("nothing opens here: the finding is shown below".to_string());
+        }
+        _ => {}
     }
     require(
         model.agent.is_list(),
@@ -578,14 +658,16 @@ pub fn check_selected(model: &Model) -> Result<(), String> {
 
 /// Checks that the tab has a text, or an entry under the cursor.
 pub fn check_pager(model: &Model) -> Result<(), String> {
-    if model.agent.is_list() {
+    if model.agent.tab == AgentTab::History && model.agent.is_list() {
         return model.selected_entry().map(drop);
     }
-    require(!model.agent.current_pane().lines.is_empty(), "no text yet")
+    require(model.pager_text().is_some(), "no text yet")
 }
 
 /// Checks that the tab shows a text with something to copy.
 pub fn check_clipboard(model: &Model, command: Command) -> Result<(), String> {
-    model.check_text()?;
+    if !model.agent.tab.is_about_layout() {
+        model.check_text()?;
+    }
     model.clipboard_text(command).map(drop)
 }

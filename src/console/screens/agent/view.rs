@@ -1,6 +1,8 @@
 //! Draws one agent: its live diff, its scratch, its facts, its baseline and its history.
 
+mod health;
 pub mod history;
+mod memory;
 
 use unicode_width::UnicodeWidthStr;
 
@@ -23,6 +25,9 @@ use crate::console::widgets::canvas::{
 };
 use crate::engine::{Observation, State};
 
+/// Tabs whose titles also fit on a narrow screen.
+const MAX_NARROW_TABS: usize = 4;
+
 /// Cells below which the findings are not worth showing.
 const MIN_FINDINGS_CELLS: usize = 12;
 
@@ -39,7 +44,7 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     draw_tabs(model, canvas, observation);
     canvas.draw_rule(2);
     if agent.is_list() {
-        history::draw(model, canvas);
+        return draw_list_tab(model, canvas);
     } else {
         let titles = match agent.tab {
             AgentTab::History => history::run_diff_titles(model),
@@ -51,9 +56,6 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     // Below the text: the findings, the message, the hints.
     let bottom = canvas.area.height - 4;
     canvas.draw_rule(bottom);
-    if agent.is_list() {
-        return history::draw_details(model, canvas, bottom + 1);
-    }
     let mut x = 1;
     if model.text_options.is_whitespace_ignored
         && agent.has_diff_options()
@@ -72,6 +74,7 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     };
     match agent.tab {
         AgentTab::History => history::draw_details(model, canvas, bottom + 1),
+        AgentTab::Memory => memory::draw_details(model, canvas, bottom + 1),
         _ => {
             let x = draw_blocker(model, canvas, (x, bottom + 1), observation);
             let room = canvas.room(x + 1);
@@ -85,6 +88,20 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
             } else {
                 canvas.put_untrusted(x, bottom + 1, findings.as_bytes(), Role::Text)
             };
+        }
+    }
+}
+
+/// Draws a tab that is a list, and what is known of the row under its cursor.
+fn draw_list_tab(model: &Model, canvas: &mut Canvas<'_>) {
+    match model.agent.tab {
+        AgentTab::Memory => memory::draw(model, canvas),
+        AgentTab::Health => health::draw(model, canvas),
+        _ => {
+            history::draw(model, canvas);
+            let bottom = canvas.area.height - 4;
+            canvas.draw_rule(bottom);
+            history::draw_details(model, canvas, bottom + 1);
         }
     }
 }
@@ -163,6 +180,8 @@ fn tab_title(tab: AgentTab) -> &'static str {
     match tab {
         AgentTab::Diff => "Diff",
         AgentTab::Scratch => "Scratch",
+        AgentTab::Memory => "Memory",
+        AgentTab::Health => "Health",
         AgentTab::Facts => "Facts",
         AgentTab::Baseline => "Baseline",
         AgentTab::Rules => "Rules",
@@ -279,25 +298,34 @@ fn draw_tabs(model: &Model, canvas: &mut Canvas<'_>, observation: Option<&Observ
             room.saturating_sub(drift_cells),
         )
     };
-    let titles = |is_short: bool| {
-        AgentTab::ALL.map(|tab| match tab {
-            tab if is_short && tab != model.agent.tab => &tab_title(tab)[..1],
+    let offered = AgentTab::offered_for(row);
+    // Of more tabs, two begin with the same letter.
+    let short_length = if offered.contains(&AgentTab::Health) {
+        3
+    } else {
+        1
+    };
+    let titles = |is_short: bool| -> Vec<&str> {
+        let title = |tab: &AgentTab| match *tab {
+            tab if is_short && tab != model.agent.tab => &tab_title(tab)[..short_length],
             AgentTab::Scratch => scratch.as_str(),
             tab => tab_title(tab),
-        })
+        };
+        offered.iter().map(title).collect()
     };
     let room_beside = |titles: &[&str]| {
         let cells: usize = titles.iter().map(|title| title.width() + 3).sum();
-        canvas
-            .room(0)
-            .saturating_sub(cells + 2 + fleet_name_width(model))
+        let room = canvas.room(0).checked_sub(cells + fleet_name_width(model));
+        room.map(|room| room.saturating_sub(2))
     };
     // The fleet's name and tag need the room, and so do the hit of a search and the drift.
-    let has_room = search(0).width() + drift_cells <= room_beside(&titles(false));
-    let titles = titles(canvas.width() < 80 || !has_room);
-    let room = room_beside(&titles);
+    let note_cells = search(0).width() + drift_cells;
+    let has_room = room_beside(&titles(false)).is_some_and(|room| note_cells <= room);
+    let is_narrow = canvas.width() < 80 && offered.len() > MAX_NARROW_TABS;
+    let titles = titles(is_narrow || !has_room);
+    let room = room_beside(&titles).unwrap_or(0);
     let mut x = 0;
-    for (tab, title) in AgentTab::ALL.into_iter().zip(titles) {
+    for (tab, title) in offered.iter().copied().zip(titles) {
         x = if tab == model.agent.tab {
             canvas.put_text(x, 1, &format!("[{title}]"), Role::Heading)
         } else {

@@ -686,7 +686,12 @@ fn next_step_hint(model: &Model, row: &AgentRow, observation: &Observation) -> S
             let tab = key(Command::NextTab);
             format!("{diff} shows the diff, {diff} then {tab} the notes; {plan} plans a reset.")
         }
-        State::Layout => "A memory of several files; it is never reset.".to_string(),
+        State::Layout => {
+            let open = key(Command::OpenSelected);
+            format!(
+                "A memory of several files, never reset; {open} shows its items and its health."
+            )
+        }
         State::Clean | State::Loading => "Nothing to do.".to_string(),
     }
 }

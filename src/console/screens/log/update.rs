@@ -54,7 +54,7 @@ pub fn handle_runs(model: &mut Model, runs: Vec<RunSummary>) -> Vec<Effect> {
     schedule::refresh_rows(model);
     // The facts follow the ledger, too.
     model.agent.is_text_due |= has_agent_changed;
-    let mut effects = if has_agent_changed {
+    let mut effects = if has_agent_changed || model.agent.tab.is_about_layout() {
         Vec::new()
     } else {
         agent::request_tab(model)

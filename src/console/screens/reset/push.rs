@@ -5,11 +5,12 @@ use crate::console::command::Command;
 use crate::console::message::Effect;
 use crate::console::model::Model;
 use crate::console::screens::reset::state::{PlanRequest, PlanView, ResetStage};
-use crate::console::screens::reset::update::request_plan;
+use crate::console::screens::reset::update::{note_never_reset, request_plan};
 use crate::engine::{ScratchRequest, ScratchSelection};
 
 /// Requests the plan of a push. It keeps the marked lines of a single agent, else all scratch.
 pub fn plan_push(model: &mut Model) -> Vec<Effect> {
+    note_never_reset(model);
     let agents = model.target_agents();
     let request = marked_request(model, &agents).unwrap_or(ScratchSelection::All.into());
     request_plan(model, PlanRequest::Push(agents, request), false)

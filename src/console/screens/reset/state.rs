@@ -1,6 +1,7 @@
 //! Reset screen: a plan and its confirmation, a run, its result.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use chrono::{DateTime, FixedOffset};
@@ -11,8 +12,10 @@ use crate::base::quantity::format_count;
 use crate::console::text::Pane;
 use crate::console::widgets::plan_pane::{PlanPrompt, PlanRequests};
 use crate::engine::{
-    Operation, Outcome, Plan, RunReport, RunStage as Step, ScratchRequest, UndoMode, UndoTarget,
+    Operation, Outcome, Plan, PlannedFile, RunReport, RunStage as Step, ScratchRequest, UndoMode,
+    UndoTarget,
 };
+use crate::layouts::OperationRequest;
 use crate::lint::ScanSummary;
 
 /// What the stop of a run means.
@@ -39,8 +42,8 @@ pub struct ResetScreen {
     pub previous_result: Option<Box<ResultView>>,
     /// Whether the plan was requested at that result.
     pub is_from_result: bool,
-    /// The change of rules that the plan brings to agents that are behind.
-    pub rule_change: RuleChangeView,
+    /// What the plan changes in a text below its agents.
+    pub details: PlanDetails,
 }
 
 /// Two versions of an agent's rules to compare.
@@ -54,12 +57,36 @@ pub struct RuleChangeRequest {
     pub new: Digest,
 }
 
-/// Change of rules that a plan brings.
+/// The files that a step changes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FileChangesRequest {
+    /// The agent.
+    pub agent: String,
+    /// The operation that changes them; none for an undo.
+    pub operation: Option<OperationRequest>,
+    /// Their states before and after.
+    pub files: Vec<PlannedFile>,
+    /// Directories that are created for them.
+    pub new_directories: Vec<PathBuf>,
+    /// Directories that are removed behind them.
+    pub removed_directories: Vec<PathBuf>,
+}
+
+/// What the text below the agents of a plan shows.
+#[derive(Clone, Debug, PartialEq)]
+pub enum PlanDetailsRequest {
+    /// The change of rules that agents get which are behind.
+    Rules(RuleChangeRequest),
+    /// The files that the step of an agent changes.
+    Files(FileChangesRequest),
+}
+
+/// A text below the agents of a plan.
 #[derive(Clone, Debug, Default)]
-pub struct RuleChangeView {
-    /// The compared versions; `None` if the plan changes no rules.
-    pub request: Option<RuleChangeRequest>,
-    /// The difference; empty until it is loaded.
+pub struct PlanDetails {
+    /// What it shows; `None` if the list of agents says all.
+    pub request: Option<PlanDetailsRequest>,
+    /// The text; empty until it is loaded.
     pub pane: Pane,
 }
 
@@ -69,9 +96,9 @@ impl ResetScreen {
         matches!(self.stage, ResetStage::Plan(_) | ResetStage::Planning(_))
     }
 
-    /// Whether the plan on the screen changes rules.
-    pub fn has_rule_change(&self) -> bool {
-        matches!(self.stage, ResetStage::Plan(_)) && self.rule_change.request.is_some()
+    /// Whether the plan on the screen has a text below its agents.
+    pub fn has_details(&self) -> bool {
+        matches!(self.stage, ResetStage::Plan(_)) && self.details.request.is_some()
     }
 
     /// Returns the agent under the cursor.
@@ -113,6 +140,13 @@ pub enum PlanRequest {
     Reset(Vec<String>),
     /// A push to these agents that keeps this part of their scratch.
     Push(Vec<String>, ScratchRequest),
+    /// An operation on the memory with a layout of an agent.
+    Edit {
+        /// The agent.
+        agent: String,
+        /// The operation with its arguments.
+        request: OperationRequest,
+    },
     /// An undo.
     Undo(UndoTarget, UndoMode),
 }
@@ -123,6 +157,7 @@ impl PlanRequest {
         match self {
             PlanRequest::Reset(_) => Operation::Reset.as_str(),
             PlanRequest::Push(..) => Operation::Push.as_str(),
+            PlanRequest::Edit { .. } => Operation::Edit.as_str(),
             PlanRequest::Undo(UndoTarget::Redo(_), _) => REDO_VERB,
             PlanRequest::Undo(..) => Operation::Undo.as_str(),
         }
@@ -139,6 +174,7 @@ impl PlanRequest {
                 | UndoTarget::RunAgents(_, names),
                 _,
             ) => names,
+            PlanRequest::Edit { agent, .. } => std::slice::from_ref(agent),
             PlanRequest::Undo(UndoTarget::Run(_), _) => &[],
         }
     }

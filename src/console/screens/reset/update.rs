@@ -8,15 +8,15 @@ use crate::console::model::{Model, equivalent_command};
 use crate::console::screen::Screen;
 use crate::console::screens::agent;
 use crate::console::screens::log::state::{MessageLevel, OwnRun};
-use crate::console::screens::reset::rule_change::request_rule_change;
+use crate::console::screens::reset::details::request_details;
 use crate::console::screens::reset::state::{
     PlanRequest, PlanView, ResetStage, ResultView, RunView, STOP_CONSEQUENCE,
 };
 use crate::console::widgets::list_pane::step_index;
 use crate::console::widgets::plan_pane::{Confirmation, PlanPrompt};
 use crate::engine::{
-    Outcome, Plan, PlanStep, Protection, READ_ONLY_REASON, RunProgress, RunReport, UndoMode,
-    UndoTarget,
+    Operation, Outcome, Plan, PlanStep, Protection, READ_ONLY_REASON, RunProgress, RunReport,
+    UndoMode, UndoTarget,
 };
 
 /// Requests a plan. A replan replaces the plan on the screen once it is made; any other request
@@ -42,8 +42,23 @@ pub fn request_plan(model: &mut Model, request: PlanRequest, is_replan: bool) ->
 
 /// Requests the plan of a reset of the marked agents, or of the one that a key is about.
 pub fn plan_reset(model: &mut Model) -> Vec<Effect> {
+    note_never_reset(model);
     let request = PlanRequest::Reset(model.target_agents());
     request_plan(model, request, false)
+}
+
+/// Says which of several target agents a plan leaves out because they are never reset.
+pub fn note_never_reset(model: &mut Model) {
+    let targets = model.target_agents();
+    let rows = targets.iter().filter_map(|name| model.find_row(name));
+    let names: Vec<&str> = rows
+        .filter(|row| row.is_never_reset())
+        .map(|row| row.name.as_str())
+        .collect();
+    if !names.is_empty() {
+        let text = format!("left out, never reset: {}", names.join(", "));
+        model.report_info(text);
+    }
 }
 
 /// Requests the plan that tries the failures of the result on the screen again.
@@ -156,7 +171,7 @@ pub fn handle_plan(model: &mut Model, request: u64, plan: Result<Box<Plan>, Erro
     let plan = match plan {
         Ok(plan) => *plan,
         Err(error) => {
-            model.report_error(error.to_string());
+            model.report_error(error.to_line());
             abandon_plan(model);
             return Vec::new();
         }
@@ -179,9 +194,9 @@ pub fn handle_plan(model: &mut Model, request: u64, plan: Result<Box<Plan>, Erro
     {
         // Only the figures changed: the typed text stays.
         view.plan = plan;
-        let rules = request_rule_change(model);
+        let details = request_details(model);
         let plan = replan_if_stale(model, plan_request);
-        return rules.into_iter().chain(plan).collect();
+        return details.into_iter().chain(plan).collect();
     }
     if matches!(&model.reset.stage, ResetStage::Plan(view) if view.plan.hash != plan.hash || view.prompt.confirmation != form)
     {
@@ -198,9 +213,9 @@ pub fn handle_plan(model: &mut Model, request: u64, plan: Result<Box<Plan>, Erro
         },
         hidden_agents: hidden,
     }));
-    let rules = request_rule_change(model);
+    let details = request_details(model);
     let plan = replan_if_stale(model, plan_request);
-    rules.into_iter().chain(plan).collect()
+    details.into_iter().chain(plan).collect()
 }
 
 /// Keeps the agents of the plan that the filter hides.
@@ -259,7 +274,9 @@ pub fn start_run(model: &mut Model) -> Vec<Effect> {
     model.fleet.note_changed_marks();
     for name in plan.agents() {
         model.fleet.marks.remove(name);
-        model.agent.marked_lines.remove(name);
+        if plan.operation != Operation::Edit {
+            model.agent.marked_lines.remove(name);
+        }
         let summaries = model.baselines.list.iter().flatten();
         let baselines = summaries.flat_map(|list| &list.baselines);
         for baseline in baselines.filter(|it| it.agents.iter().any(|agent| agent == name)) {
@@ -363,7 +380,7 @@ pub fn plan_undo_with_mode(model: &mut Model, mode: UndoMode) -> Vec<Effect> {
     };
     match request {
         PlanRequest::Undo(target, _) => request_plan(model, PlanRequest::Undo(target, mode), false),
-        PlanRequest::Reset(_) | PlanRequest::Push(..) => Vec::new(),
+        PlanRequest::Reset(_) | PlanRequest::Push(..) | PlanRequest::Edit { .. } => Vec::new(),
     }
 }
 
@@ -391,7 +408,7 @@ pub fn drop_hidden_agents(model: &mut Model) -> Vec<Effect> {
         PlanRequest::Undo(UndoTarget::RunAgents(run, names), mode) => {
             PlanRequest::Undo(UndoTarget::RunAgents(run.clone(), keep(names)), *mode)
         }
-        PlanRequest::Undo(UndoTarget::Run(_), _) => view.request.clone(),
+        PlanRequest::Undo(UndoTarget::Run(_), _) | PlanRequest::Edit { .. } => view.request.clone(),
     };
     let hidden = view.hidden_agents.clone();
     model.fleet.note_changed_marks();
@@ -454,7 +471,7 @@ pub fn open_result(model: &mut Model, result: ResultView) {
     go_to_reset(model);
 }
 
-/// Moves the cursor by a row; scrolls the change of rules of a plan otherwise, and where there is only
+/// Moves the cursor by a row; scrolls the details of a plan otherwise, and where there is only
 /// one agent.
 pub fn move_cursor(model: &mut Model, by: isize) -> Vec<Effect> {
     let rows = match &model.reset.stage {
@@ -468,7 +485,7 @@ pub fn move_cursor(model: &mut Model, by: isize) -> Vec<Effect> {
         return Vec::new();
     }
     model.reset.cursor = step_index(model.reset.cursor, by, rows);
-    request_rule_change(model)
+    request_details(model)
 }
 
 /// Stops the run: agents in progress finish.

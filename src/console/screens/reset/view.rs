@@ -1,6 +1,6 @@
 //! Draws a plan, its run and the result.
 
-mod rule_change;
+mod details;
 pub mod title;
 
 use unicode_width::UnicodeWidthStr;
@@ -18,12 +18,13 @@ use crate::console::screens::reset::push::describe_kept_scratch;
 use crate::console::screens::reset::state::{
     PlanView, ResetStage, ResultLine, ResultView, RunView, STOP_CONSEQUENCE, summarize_failures,
 };
+use crate::console::text::format_exact_size;
 use crate::console::theme::{Role, role_of_outcome, role_of_state};
 use crate::console::widgets::canvas::{Canvas, shorten_untrusted, truncate, wrap_text};
 use crate::console::widgets::list_pane::{Columns, Fit, ListPane};
 use crate::engine::{
-    KeptScratch, Operation, Outcome, Plan, PlanStep, READ_ONLY_REASON, RunStage as Step,
-    SkippedAgent, StepAction, UndoneRun,
+    FileState, KeptScratch, Operation, Outcome, Plan, PlanStep, PlannedFile, READ_ONLY_REASON,
+    RunStage as Step, SkippedAgent, StepAction, UndoneRun,
 };
 use title::{draw_plan_title, draw_request_title};
 
@@ -79,7 +80,7 @@ fn draw_plan(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>) {
     let footer = plan_footer(model, view);
     // The first line of the footer always has a row of its own.
     let height = list_height(model.size.1) - footer.len().saturating_sub(1);
-    let height = height - rule_change::draw(model, view, canvas, height);
+    let height = height - details::draw(model, view, canvas, height);
     let list = ListPane::ending_at_cursor(model.reset.cursor, height);
     list.draw(canvas, 3, (total, height), |canvas, y, index| {
         match plan.steps.get(index) {
@@ -192,6 +193,7 @@ fn columns(plan: &Plan, width: u16) -> Columns {
     let restore = match plan.operation {
         Operation::Undo => "PUT BACK",
         Operation::Push => "INSTALL",
+        Operation::Edit => "CHANGE",
         _ => "RESTORE",
     };
     let columns = Columns::from_x(0)
@@ -238,6 +240,12 @@ fn draw_plan_row(
 /// Returns what a step archives.
 fn archive_text(step: &PlanStep) -> String {
     match (step.action, step.entry_kind) {
+        (StepAction::Edit, None) => "nothing (new files)".to_string(),
+        (StepAction::Edit, Some(_)) => format!(
+            "{}, {}",
+            format_count(count_archived_files(step) as u64, "file"),
+            format_exact_size(step.archive_bytes)
+        ),
         (StepAction::Create, _) => "nothing (no file)".to_string(),
         (_, None) => "nothing of its own".to_string(),
         (_, Some(EntryKind::Special)) => "a description".to_string(),
@@ -266,6 +274,7 @@ fn restore_text(step: &PlanStep, room: usize) -> String {
         if fits { whole } else { short }
     };
     match (step.action, &step.undone_run) {
+        (StepAction::Edit, _) => summarize_files(&step.files),
         (StepAction::Remove, Some(UndoneRun { run, .. })) => {
             fitting(format!("remove, new in {run}"), format!("{run}: remove"))
         }
@@ -287,6 +296,33 @@ fn restore_text(step: &PlanStep, room: usize) -> String {
             _ => format!("{size} sha {content} ok"),
         },
     }
+}
+
+/// Says what happens to files: `1 created, 2 changed, 1 removed`.
+fn summarize_files(files: &[PlannedFile]) -> String {
+    let count =
+        |is_counted: fn(&PlannedFile) -> bool| files.iter().filter(|it| is_counted(it)).count();
+    let is_created = |file: &PlannedFile| file.before == FileState::Absent;
+    let is_removed = |file: &PlannedFile| file.after == FileState::Absent;
+    let (created, removed) = (count(is_created), count(is_removed));
+    let counts = [
+        (created, "created"),
+        (files.len().saturating_sub(created + removed), "changed"),
+        (removed, "removed"),
+    ];
+    let counts = counts.iter().filter(|(count, _)| *count > 0);
+    let counts: Vec<String> = counts
+        .map(|(count, word)| format!("{count} {word}"))
+        .collect();
+    counts.join(", ")
+}
+
+/// Returns the number of files that a step archives whole.
+pub fn count_archived_files(step: &PlanStep) -> usize {
+    let files = step.files.iter();
+    files
+        .filter(|file| file.before != FileState::Absent)
+        .count()
 }
 
 /// Returns the note to read before this plan is confirmed.

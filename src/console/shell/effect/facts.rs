@@ -65,21 +65,26 @@ pub(super) fn agent_facts(
     let since = engine
         .state_log()
         .state_since(&agent.name, observation.state);
-    let mut facts = state_facts(observation, since, is_sole_agent);
+    let mut facts = state_facts(agent, observation, since, is_sole_agent);
     facts.extend(memory_facts(engine, agent, detail));
     facts.extend(baseline_facts(engine, agent, detail));
-    facts.push(heading_fact("Findings"));
+    // The checks of a layout are on a tab of their own.
+    if agent.has_reset() {
+        facts.extend(finding_facts(detail));
+    }
+    facts.extend(archive_facts(engine, agent, observation));
+    facts.extend(setting_facts(engine, agent));
+    facts
+}
+
+fn finding_facts(detail: &AgentDetail) -> Vec<Fact> {
+    let mut facts = vec![heading_fact("Findings")];
     let found = memory_findings(detail);
     if found.is_empty() {
         facts.push(toned_fact("", "none", Tone::Dim));
     }
-    facts.extend(
-        found
-            .into_iter()
-            .map(|(text, tone)| toned_fact("", text, tone)),
-    );
-    facts.extend(archive_facts(engine, agent, observation));
-    facts.extend(setting_facts(engine, agent));
+    let found = found.into_iter();
+    facts.extend(found.map(|(text, tone)| toned_fact("", text, tone)));
     facts
 }
 
@@ -104,6 +109,7 @@ fn heading_fact(label: &'static str) -> Fact {
 }
 
 fn state_facts(
+    agent: &Agent,
     observation: &Observation,
     since: Option<DateTime<FixedOffset>>,
     is_sole_agent: bool,
@@ -122,11 +128,14 @@ fn state_facts(
     }
     facts.push(match &observation.blocker {
         Some(block) => toned_fact("reset", format!("BLOCKED: {}", block.reason), Tone::Bad),
+        None if !agent.has_reset() => plain_fact("reset", "never: it has no baseline"),
         None => plain_fact("reset", "possible"),
     });
     let protection = observation.protection;
     let effect = match protection {
-        Protection::None if observation.blocker.is_some() => "none".to_string(),
+        Protection::None if observation.blocker.is_some() || !agent.has_reset() => {
+            "none".to_string()
+        }
         Protection::None if !is_sole_agent && observation.state == State::Drifted => {
             "none; typed confirmation because the rules were edited".to_string()
         }
@@ -171,6 +180,10 @@ fn memory_facts(engine: &Engine, agent: &Agent, detail: &AgentDetail) -> Vec<Fac
     }
     facts.push(plain_fact("read", format_time(seen.read_at)));
     let Some(content) = &seen.content else {
+        // A directory has none.
+        if seen.state == State::Layout {
+            return facts;
+        }
         let text = if seen.is_absent {
             "none: the file does not exist"
         } else {

@@ -45,6 +45,13 @@ pub(super) enum JobClass {
     ScheduleChanges,
     /// The ledger, the config and the saved observations.
     FleetFiles,
+    /// Items of memories with a layout on a host; `None` for this machine. A job of it waits while its
+    /// collection is open.
+    MemoryItems(Option<SshHost>),
+    /// Contents of these items.
+    MemoryTexts(Option<SshHost>),
+    /// Checks of these memories.
+    MemoryChecks(Option<SshHost>),
     /// Texts and patches of the agents of a host; `None` for this machine.
     Texts(Option<SshHost>),
     Tones,

@@ -2,10 +2,13 @@
 
 use chrono::{DateTime, FixedOffset};
 
+use super::{health, memory};
 use crate::base::diff::drift::DriftCounts;
 use crate::base::quantity::format_size;
+use crate::console::agent_row::AgentRow;
 use crate::console::command::Command;
 use crate::console::model::Model;
+use crate::console::screens::agent::state::AgentTab;
 use crate::console::theme::{Role, role_of_outcome};
 use crate::console::widgets::canvas::{Canvas, shorten_paths, wrap_text};
 use crate::console::widgets::list_pane::{Columns, Fit, draw_unloaded};
@@ -29,7 +32,12 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
         return;
     };
     if records.is_empty() {
-        let text = "No runs yet; the first reset appears here.";
+        let row = model.find_row(&model.agent.agent);
+        let text = if row.is_some_and(AgentRow::is_never_reset) {
+            "No runs yet; the first operation on the memory appears here."
+        } else {
+            "No runs yet; the first reset appears here."
+        };
         canvas.put_text(1, 3, text, Role::Text);
         return;
     }
@@ -61,7 +69,12 @@ struct Chart {
 fn charts(model: &Model) -> Vec<Chart> {
     let runs = model.agent.history.loaded_records().iter();
     let runs = runs.filter(|past| past.record.event.operation.replaces_memories());
-    let runs: Vec<&RunEvent> = runs.map(|past| &past.record.event).collect();
+    // An undo of an operation changes other files.
+    let events = runs.map(|past| &past.record.event);
+    let runs: Vec<&RunEvent> = events.filter(|event| event.files.is_empty()).collect();
+    if runs.is_empty() {
+        return Vec::new();
+    }
     let sizes = runs
         .iter()
         .filter_map(|event| file_size(&event.change.before));
@@ -331,8 +344,17 @@ fn file_size(state: &Option<FileState>) -> Option<u64> {
 }
 
 impl Model {
+    /// Returns the rows of the list on the agent screen that fit.
+    pub fn agent_list_height(&self) -> usize {
+        match self.agent.tab {
+            AgentTab::Memory => self.rows_beside(memory::FRAME_ROWS),
+            AgentTab::Health => self.rows_beside(health::FRAME_ROWS),
+            _ => self.history_height(),
+        }
+    }
+
     /// Returns the rows of the history that fit: the rest has header, charts, headings and footer.
-    pub fn history_height(&self) -> usize {
+    fn history_height(&self) -> usize {
         let fixed = 7 + charts(self).len() + FRAME_ROWS;
         self.rows_beside(fixed)
     }

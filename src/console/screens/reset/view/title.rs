@@ -2,11 +2,13 @@
 
 use unicode_width::UnicodeWidthStr;
 
+use super::count_archived_files;
 use crate::archive::EntryKind;
-use crate::base::quantity::{format_count, format_size};
+use crate::base::quantity::format_count;
 use crate::console::frame::{draw_short_fleet_name, least_fleet_name_width};
 use crate::console::model::{Model, UndoOffer};
 use crate::console::screens::reset::state::{PlanRequest, PlanView};
+use crate::console::text::format_exact_size;
 use crate::console::theme::Role;
 use crate::console::widgets::canvas::{Canvas, shorten_untrusted};
 use crate::engine::{Plan, UndoTarget};
@@ -123,8 +125,10 @@ fn describe_archive(plan: &Plan) -> (String, u64) {
     let lines: u64 = of_kind(EntryKind::Scratch)
         .map(|step| step.scratch_lines)
         .sum();
+    // An edit archives each of its files.
+    let files = of_kind(EntryKind::FullBackup).map(|step| count_archived_files(step).max(1));
     let counts = [
-        (of_kind(EntryKind::FullBackup).count() as u64, "whole file"),
+        (files.sum::<usize>() as u64, "whole file"),
         (lines, "line"),
         (of_kind(EntryKind::Special).count() as u64, "description"),
     ];
@@ -146,10 +150,7 @@ pub fn draw_plan_title(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>) 
     let subject = (&view.request, Some(plan));
     let (x, end) = draw_request_title(model, canvas, subject, [&agents, PLAN_STATUS]);
     let (archive, bytes) = describe_archive(plan);
-    let size = match bytes {
-        ..1024 => format!("{bytes} B"),
-        _ => format_size(bytes),
-    };
+    let size = format_exact_size(bytes);
     let in_parentheses = if bytes > 0 {
         format!(" ({size})")
     } else {

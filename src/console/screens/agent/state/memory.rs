@@ -1,0 +1,346 @@
+//! A memory with a layout: its collections, the loaded items of one, the content of an item, what its
+//! checks find, and an operation whose arguments are being typed.
+
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, FixedOffset};
+
+use crate::console::filter::{Filter, FilterSubject};
+use crate::console::text::Pane;
+use crate::console::widgets::list_pane::ListPane;
+use crate::layouts::{
+    ArgumentSpec, Collection, HealthFinding, HealthSeverity, MemoryItem, OperationSpec,
+};
+
+/// Number of items by which a list grows.
+pub const ITEM_STEP: usize = 200;
+
+/// Request for the items of a collection, from the beginning.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ItemsRequest {
+    /// Number of the request. One with a known number asks for more items.
+    pub number: u64,
+    /// The agent.
+    pub agent: String,
+    /// Id of the collection; the first one stands for one that is not given or not there.
+    pub collection: Option<String>,
+    /// Number of items that are loaded.
+    pub loaded: usize,
+    /// Number of items to load at least, with those that are.
+    pub wanted: usize,
+}
+
+/// A memory that was opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenedMemory {
+    /// Name of its layout.
+    pub layout: &'static str,
+    /// Its collections.
+    pub collections: Vec<Collection>,
+    /// Id of the collection whose items follow; none without collections.
+    pub collection: Option<String>,
+    /// The operations of its layout.
+    pub operations: &'static [OperationSpec],
+}
+
+/// Items of a collection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ItemPage {
+    /// The items, behind those of the pages before.
+    pub items: Vec<MemoryItem>,
+    /// Whether the collection has no more.
+    pub is_last: bool,
+}
+
+/// Request for the content of an item.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ItemContentRequest {
+    /// Number of the request for the items.
+    pub number: u64,
+    /// The agent.
+    pub agent: String,
+    /// Id of the item.
+    pub item: String,
+}
+
+/// The Memory tab.
+#[derive(Clone, Debug, Default)]
+pub struct MemoryPane {
+    /// What was opened, or why it cannot be; none until it is read.
+    pub opened: Option<Result<OpenedMemory, String>>,
+    /// Number of the current request for items.
+    pub number: u64,
+    /// Id of the collection whose items are shown.
+    pub collection: Option<String>,
+    /// Position in the collections.
+    pub collection_list: ListPane,
+    /// Whether keys are for the collections, and not for the items.
+    pub has_collection_focus: bool,
+    /// The items of the collection.
+    pub items: ItemList,
+    /// The content of an item.
+    pub content: ItemPane,
+}
+
+/// The loaded items of a collection.
+#[derive(Clone, Debug, Default)]
+pub struct ItemList {
+    /// Those that are loaded, in the order of the layout.
+    pub loaded: Vec<MemoryItem>,
+    /// The items that the filter shows, as indices.
+    pub shown: Vec<usize>,
+    /// The filter of the titles.
+    pub filter: String,
+    /// Id of the item under the cursor; none until a key moves it.
+    pub cursor_id: Option<String>,
+    /// Position among the shown items; its cursor follows the id.
+    pub list: ListPane,
+    /// Number of items that were requested.
+    pub wanted: usize,
+    /// Whether the collection has no more items.
+    pub is_complete: bool,
+    /// Why the rest cannot be read.
+    pub failure: Option<String>,
+    /// When the first of them were read; none until then.
+    pub read_at: Option<DateTime<FixedOffset>>,
+    /// Whether the loaded items are those of an earlier request, which the next page replaces.
+    pub is_outdated: bool,
+}
+
+/// The content of an item.
+#[derive(Clone, Debug, Default)]
+pub struct ItemPane {
+    /// What was requested last.
+    pub request: Option<ItemContentRequest>,
+    /// Its text; empty until it is loaded.
+    pub pane: Pane,
+    /// Whether it takes the place of the lists.
+    pub is_open: bool,
+}
+
+/// The Health tab.
+#[derive(Clone, Debug, Default)]
+pub struct HealthPane {
+    /// The findings, the worst first, or why there are none; none until the checks have ended.
+    pub findings: Option<Result<Vec<HealthFinding>, String>>,
+    /// Number of the current request.
+    pub number: u64,
+    /// When the checks ended.
+    pub checked_at: Option<DateTime<FixedOffset>>,
+    /// Position in the findings.
+    pub list: ListPane,
+}
+
+/// An operation whose arguments are typed one after the other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OperationDraft {
+    /// The agent.
+    pub agent: String,
+    /// The operation.
+    pub spec: OperationSpec,
+    /// The arguments before the one that is typed.
+    pub given: BTreeMap<String, String>,
+    /// Index of the argument that is typed.
+    pub index: usize,
+    /// Whether the line holds the item under the cursor, which typing replaces.
+    pub is_prefilled: bool,
+}
+
+impl MemoryPane {
+    /// Returns the memory, if it could be opened.
+    pub fn opened(&self) -> Option<&OpenedMemory> {
+        self.opened.as_ref()?.as_ref().ok()
+    }
+
+    /// Returns the collections.
+    pub fn collections(&self) -> &[Collection] {
+        self.opened().map_or(&[], |opened| &opened.collections)
+    }
+
+    /// Returns the index of the collection whose items are shown.
+    pub fn collection_index(&self) -> usize {
+        let is_current = |it: &Collection| Some(&it.id) == self.collection.as_ref();
+        self.collections().iter().position(is_current).unwrap_or(0)
+    }
+
+    /// Returns an operation of the layout.
+    pub fn find_operation(&self, name: &str) -> Option<OperationSpec> {
+        let mut specs = self.opened()?.operations.iter();
+        specs.find(|spec| spec.name == name).copied()
+    }
+}
+
+impl ItemList {
+    /// Returns the shown item at an index.
+    pub fn shown_item(&self, index: usize) -> Option<&MemoryItem> {
+        self.loaded.get(*self.shown.get(index)?)
+    }
+
+    /// Returns the index of the item under the cursor among the shown ones. Where that item is not
+    /// shown, the cursor stays in its row.
+    pub fn cursor_index(&self) -> usize {
+        let is_current = |index: usize| {
+            let item = self.shown_item(index);
+            item.is_some_and(|item| Some(&item.id) == self.cursor_id.as_ref())
+        };
+        let last = self.shown.len().saturating_sub(1);
+        if self.cursor_id.is_none() || is_current(self.list.cursor) {
+            return self.list.cursor.min(last);
+        }
+        let found = (0..self.shown.len()).find(|index| is_current(*index));
+        found.unwrap_or(self.list.cursor.min(last))
+    }
+
+    /// Returns the item under the cursor.
+    pub fn current_item(&self) -> Option<&MemoryItem> {
+        self.shown_item(self.cursor_index())
+    }
+
+    /// Sets the filter.
+    pub fn set_filter(&mut self, filter: String) {
+        self.filter = filter;
+        self.shown.clear();
+        self.show_from(0);
+    }
+
+    /// Appends a page.
+    pub fn append(&mut self, page: ItemPage) {
+        let start = self.loaded.len();
+        self.loaded.extend(page.items);
+        self.is_complete = page.is_last;
+        self.show_from(start);
+    }
+
+    /// Removes the items, but not the filter and the cursor.
+    pub fn clear(&mut self) {
+        self.loaded.clear();
+        self.shown.clear();
+    }
+
+    /// Whether more items were requested than are loaded.
+    pub fn is_reading(&self) -> bool {
+        !self.is_complete && self.failure.is_none() && self.wanted > self.loaded.len()
+    }
+
+    /// Adds the loaded items from an index on to the shown ones, if the filter shows them.
+    fn show_from(&mut self, start: usize) {
+        let filter = Filter::new(&self.filter);
+        let is_shown = |index: &usize| {
+            let item = &self.loaded[*index];
+            filter.matches(&FilterSubject {
+                name: &item.title,
+                host: "",
+                login: "",
+                state: "",
+                hidden_conditions: &[],
+                reason: &item.id,
+                is_marked: false,
+            })
+        };
+        let shown = (start..self.loaded.len()).filter(is_shown);
+        self.shown.extend(shown);
+    }
+}
+
+impl ItemPane {
+    /// Returns the id of the item.
+    pub fn item(&self) -> Option<&str> {
+        self.request.as_ref().map(|request| request.item.as_str())
+    }
+}
+
+impl HealthPane {
+    /// Returns the findings, the worst first.
+    pub fn findings(&self) -> &[HealthFinding] {
+        match &self.findings {
+            Some(Ok(findings)) => findings,
+            _ => &[],
+        }
+    }
+
+    /// Returns the finding under the cursor.
+    pub fn current_finding(&self) -> Option<&HealthFinding> {
+        self.findings().get(self.list.cursor)
+    }
+
+    /// Returns the number of findings of a severity.
+    pub fn count(&self, severity: HealthSeverity) -> usize {
+        let findings = self.findings().iter();
+        findings.filter(|it| it.severity == severity).count()
+    }
+}
+
+/// Returns the place of a finding: `notes/tea.md:3`.
+pub fn describe_place(finding: &HealthFinding) -> String {
+    let line = finding.line.map(|line| format!(":{line}"));
+    match (&finding.path, &finding.id) {
+        (Some(path), _) => format!("{}{}", path.display(), line.unwrap_or_default()),
+        (None, Some(id)) => id.clone(),
+        (None, None) => String::new(),
+    }
+}
+
+/// Returns a finding as a line of text, for the clipboard.
+pub fn describe_finding(finding: &HealthFinding) -> String {
+    let mut parts = vec![
+        finding.severity.as_str().to_string(),
+        finding.check.to_string(),
+        describe_place(finding),
+    ];
+    let labelled = [
+        ("measured", &finding.measured),
+        ("reported", &finding.reported),
+    ];
+    for (label, value) in labelled {
+        parts.extend(value.iter().map(|value| format!("{label} {value}")));
+    }
+    parts.push(finding.why.to_string());
+    parts.push(finding.remedy.to_string());
+    parts.retain(|part| !part.is_empty());
+    parts.join("  ")
+}
+
+impl OperationDraft {
+    /// Creates a draft without arguments. The first argument that has to be given is the item under
+    /// the cursor, until another one is typed.
+    pub fn new(agent: String, spec: OperationSpec) -> OperationDraft {
+        OperationDraft {
+            agent,
+            spec,
+            given: BTreeMap::new(),
+            index: 0,
+            is_prefilled: false,
+        }
+    }
+
+    /// Returns the argument that is typed.
+    pub fn argument(&self) -> Option<&'static ArgumentSpec> {
+        self.spec.arguments.get(self.index)
+    }
+
+    /// Whether the argument that is typed is the first that has to be given.
+    pub fn is_first_required(&self) -> bool {
+        let first = self.spec.arguments.iter().position(|it| it.is_required);
+        first == Some(self.index)
+    }
+
+    /// Returns the label in front of the typed text.
+    pub fn label(&self) -> String {
+        let (operation, argument) = (self.spec.name, self.argument());
+        let name = argument.map_or("", |it| it.name);
+        let note = match argument {
+            _ if self.is_prefilled => " (typing replaces it)",
+            Some(argument) if !argument.is_required => " (optional)",
+            _ => "",
+        };
+        format!("{operation}: {name}{note}: ")
+    }
+
+    /// Adds typed or pasted text to the line; it replaces the item under the cursor.
+    pub fn insert(&mut self, line: &mut String, text: &str) {
+        if std::mem::take(&mut self.is_prefilled) {
+            line.clear();
+        }
+        line.push_str(text);
+    }
+}

@@ -1,0 +1,350 @@
+//! What the Memory and Health tabs do: load a memory with a layout page by page, show the content of an
+//! item, check the memory, and plan an operation on it.
+
+use crate::console::chooser;
+use crate::console::command::{Command, require};
+use crate::console::message::Effect;
+use crate::console::model::Model;
+use crate::console::screen::Screen;
+use crate::console::screens::agent::state::memory::{
+    ITEM_STEP, ItemContentRequest, ItemPage, ItemPane, ItemsRequest, OpenedMemory, OperationDraft,
+};
+use crate::console::screens::agent::state::{AgentTab, MIN_PREVIEW_COLUMNS};
+use crate::console::screens::reset::state::PlanRequest;
+use crate::console::screens::reset::update::request_plan;
+use crate::console::text::PreparedText;
+use crate::console::widgets::list_pane::step_index;
+use crate::console::widgets::prompt::{Prompt, PromptPurpose};
+use crate::layouts::{HealthFinding, OperationRequest};
+
+/// Requests the memory of the agent on the screen again. What is shown stays until the answer.
+pub fn load(model: &mut Model) -> Vec<Effect> {
+    let number = next_number(model);
+    let agent = &mut model.agent;
+    let items = &mut agent.memory.items;
+    agent.memory.number = number;
+    items.wanted = items.loaded.len().max(ITEM_STEP);
+    items.is_complete = false;
+    items.is_outdated = true;
+    items.failure = None;
+    vec![Effect::ReadItems(ItemsRequest {
+        number,
+        agent: agent.agent.clone(),
+        collection: agent.memory.collection.clone(),
+        loaded: 0,
+        wanted: items.wanted,
+    })]
+}
+
+fn next_number(model: &mut Model) -> u64 {
+    model.agent.last_memory_request += 1;
+    model.agent.last_memory_request
+}
+
+/// Shows the items of another collection.
+fn open_collection(model: &mut Model, id: String) -> Vec<Effect> {
+    let memory = &mut model.agent.memory;
+    memory.collection = Some(id);
+    memory.items = Default::default();
+    memory.content = ItemPane::default();
+    load(model)
+}
+
+/// Shows the collections of a memory that was opened.
+pub fn handle_opened(model: &mut Model, number: u64, opened: Result<OpenedMemory, String>) {
+    let memory = &mut model.agent.memory;
+    if number != memory.number {
+        return;
+    }
+    match &opened {
+        Ok(opened) => {
+            if memory.collection != opened.collection {
+                memory.items.clear();
+                memory.collection.clone_from(&opened.collection);
+            }
+        }
+        Err(_) => {
+            memory.items.clear();
+            memory.items.is_complete = true;
+            memory.items.is_outdated = false;
+        }
+    }
+    memory.opened = Some(opened);
+    model.is_dirty = true;
+}
+
+/// Appends items that were read, or says why there are no more.
+pub fn handle_items(model: &mut Model, number: u64, page: Result<ItemPage, String>) {
+    let now = model.now.local_time;
+    let memory = &mut model.agent.memory;
+    if number != memory.number {
+        return;
+    }
+    let items = &mut memory.items;
+    if std::mem::take(&mut items.is_outdated) {
+        items.clear();
+        items.read_at = Some(now);
+    }
+    match page {
+        Ok(page) => items.append(page),
+        Err(why) if memory.opened.is_none() => memory.opened = Some(Err(why)),
+        Err(why) => items.failure = Some(why),
+    }
+    model.is_dirty |= model.screen == Screen::Agent;
+}
+
+/// Notes that no more items come until they are requested again. Where none has come yet, because a
+/// changed config ended the job, requests all of them again.
+pub fn handle_items_paused(model: &mut Model, number: u64) -> Vec<Effect> {
+    let memory = &mut model.agent.memory;
+    if number != memory.number {
+        return Vec::new();
+    }
+    memory.items.wanted = memory.items.loaded.len();
+    if memory.items.is_outdated {
+        return load(model);
+    }
+    Vec::new()
+}
+
+/// Returns what the lists on the screen need: more items where the cursor is near the last one, and the
+/// content of the item under the cursor where it is shown.
+pub fn request_due(model: &mut Model) -> Vec<Effect> {
+    if model.screen != Screen::Agent || model.agent.tab != AgentTab::Memory {
+        return Vec::new();
+    }
+    let items = request_more_items(model, model.agent.memory.items.filter.is_empty());
+    items.into_iter().chain(request_content(model)).collect()
+}
+
+/// Requests more items if the cursor is near the last loaded one, and `is_wanted`: a filter that shows
+/// few items must not load all of them by itself.
+fn request_more_items(model: &mut Model, is_wanted: bool) -> Option<Effect> {
+    let ahead = 2 * model.agent_list_height();
+    let agent = &mut model.agent;
+    let items = &mut agent.memory.items;
+    let is_near = items.cursor_index() + ahead >= items.shown.len();
+    let is_possible = !items.is_outdated && !items.is_complete && items.failure.is_none();
+    if !is_wanted || !is_near || !is_possible || items.is_reading() {
+        return None;
+    }
+    items.wanted = items.loaded.len() + ITEM_STEP;
+    Some(Effect::ReadItems(ItemsRequest {
+        number: agent.memory.number,
+        agent: agent.agent.clone(),
+        collection: agent.memory.collection.clone(),
+        loaded: items.loaded.len(),
+        wanted: items.wanted,
+    }))
+}
+
+/// Requests the content of the item under the cursor, unless it is the one that was requested last.
+fn request_content(model: &mut Model) -> Option<Effect> {
+    let is_shown = model.agent.memory.content.is_open || model.size.0 >= MIN_PREVIEW_COLUMNS;
+    let agent = &mut model.agent;
+    let memory = &mut agent.memory;
+    let item = match &memory.content.request {
+        // An open content stays, wherever the cursor is.
+        Some(request) if memory.content.is_open => Some(request.item.clone()),
+        _ => memory.items.current_item().map(|item| item.id.clone()),
+    };
+    let wanted = ItemContentRequest {
+        number: memory.number,
+        agent: agent.agent.clone(),
+        item: item?,
+    };
+    let is_due = !memory.items.is_outdated && memory.content.request.as_ref() != Some(&wanted);
+    if !is_shown || !is_due {
+        return None;
+    }
+    if memory.content.item() != Some(&wanted.item) {
+        memory.content.pane.clear();
+    }
+    memory.content.request = Some(wanted.clone());
+    Some(Effect::ReadItemContent(wanted))
+}
+
+/// Shows the content of an item, if it is still the one that is wanted.
+pub fn handle_content(
+    model: &mut Model,
+    request: &ItemContentRequest,
+    text: Result<PreparedText, String>,
+) {
+    let content = &mut model.agent.memory.content;
+    if content.request.as_ref() != Some(request) {
+        return;
+    }
+    let text = text.unwrap_or_else(PreparedText::note);
+    content.pane.show(text);
+    model.is_dirty |= model.screen == Screen::Agent;
+}
+
+/// Moves the cursor of the collections or of the items.
+pub fn move_cursor(model: &mut Model, by: isize) -> Vec<Effect> {
+    let memory = &mut model.agent.memory;
+    if memory.has_collection_focus {
+        let index = memory.collection_index();
+        let next = step_index(index, by, memory.collections().len());
+        let id = memory.collections().get(next).map(|it| it.id.clone());
+        return match id {
+            Some(id) if next != index => open_collection(model, id),
+            _ => Vec::new(),
+        };
+    }
+    let items = &mut memory.items;
+    let next = step_index(items.cursor_index(), by, items.shown.len());
+    items.cursor_id = items.shown_item(next).map(|item| item.id.clone());
+    items.list.cursor = next;
+    request_more_items(model, by > 0).into_iter().collect()
+}
+
+/// Goes from the collections to the items, or opens the item under the cursor.
+pub fn open_selected(model: &mut Model) -> Vec<Effect> {
+    let memory = &mut model.agent.memory;
+    if std::mem::take(&mut memory.has_collection_focus) {
+        return Vec::new();
+    }
+    // The content follows, as all that is due.
+    memory.content.is_open = memory.items.current_item().is_some();
+    memory.items.cursor_id = memory.items.current_item().map(|item| item.id.clone());
+    Vec::new()
+}
+
+/// Goes back one level on the Memory tab: from an open item to its list, from the items to all of them,
+/// and to the collections with a key that does not leave the screen. Returns whether there was one.
+pub fn go_back(model: &mut Model, is_escape: bool, is_leaving: bool) -> bool {
+    let memory = &mut model.agent.memory;
+    if memory.content.is_open {
+        memory.content.is_open = false;
+        memory.content.pane.search("");
+    } else if is_escape && !memory.items.filter.is_empty() {
+        memory.items.set_filter(String::new());
+    } else if !is_leaving && !memory.has_collection_focus && memory.collections().len() > 1 {
+        memory.has_collection_focus = true;
+    } else {
+        return false;
+    }
+    true
+}
+
+/// Opens the input line of the filter, which begins empty.
+pub fn begin_filter(model: &mut Model) {
+    let items = &mut model.agent.memory.items;
+    let old = items.filter.clone();
+    items.set_filter(String::new());
+    model.input_line = Some(Prompt {
+        old: Some(old),
+        ..Prompt::new(PromptPurpose::ItemFilter)
+    });
+}
+
+/// Filters the loaded items.
+pub fn set_filter(model: &mut Model, filter: String) {
+    model.agent.memory.items.set_filter(filter);
+    model.agent.memory.has_collection_focus = false;
+    model.is_dirty = true;
+}
+
+/// Requests the findings of the checks of the memory.
+pub fn check_health(model: &mut Model) -> Vec<Effect> {
+    let number = next_number(model);
+    model.agent.health.number = number;
+    vec![Effect::CheckMemory(number, model.agent.agent.clone())]
+}
+
+/// Shows what the checks found. The cursor stays on its finding.
+pub fn handle_health(model: &mut Model, number: u64, findings: Result<Vec<HealthFinding>, String>) {
+    let now = model.now.local_time;
+    let health = &mut model.agent.health;
+    if number != health.number {
+        return;
+    }
+    let before = health.current_finding().cloned();
+    health.findings = Some(findings);
+    health.checked_at = Some(now);
+    let mut list = health.list;
+    list.follow(before.as_ref(), health.findings());
+    health.list = list;
+    model.is_dirty |= model.screen == Screen::Agent;
+}
+
+/// Moves the cursor of the findings.
+pub fn move_finding_cursor(model: &mut Model, by: isize) {
+    let health = &mut model.agent.health;
+    let count = health.findings().len();
+    health.list.step(by, count);
+}
+
+/// Checks that the screen shows a memory whose layout has operations.
+pub fn check_operations(model: &Model) -> Result<(), String> {
+    let key = model.key_hint(Command::NextTab);
+    require(
+        model.agent.tab == AgentTab::Memory,
+        format!("operations are on the Memory tab; {key} switches tabs"),
+    )?;
+    model.check_no_run()?;
+    let opened = match &model.agent.memory.opened {
+        None => return Err("the memory is not read yet".to_string()),
+        Some(Err(why)) => return Err(why.clone()),
+        Some(Ok(opened)) => opened,
+    };
+    let reason = format!("the layout {} has no operations", opened.layout);
+    require(!opened.operations.is_empty(), reason)
+}
+
+/// Lists the operations of the layout to choose one.
+pub fn choose_operation(model: &mut Model) {
+    chooser::open_palette(model, chooser::OPERATION_KIND);
+}
+
+/// Asks for the arguments of an operation, if it has any, and plans it.
+pub fn begin_operation(model: &mut Model, name: &str) -> Vec<Effect> {
+    let agent = model.agent.agent.clone();
+    let spec = model.agent.memory.find_operation(name);
+    let draft = spec.map(|spec| OperationDraft::new(agent, spec));
+    draft.map_or_else(Vec::new, |draft| continue_operation(model, draft))
+}
+
+/// Asks for the next argument of an operation; plans it when all are given.
+fn continue_operation(model: &mut Model, mut draft: OperationDraft) -> Vec<Effect> {
+    if draft.argument().is_none() {
+        let request = OperationRequest {
+            operation: draft.spec.name.to_string(),
+            arguments: draft.given,
+        };
+        let request = PlanRequest::Edit {
+            agent: draft.agent,
+            request,
+        };
+        return request_plan(model, request, false);
+    }
+    let item = model.agent.memory.items.current_item();
+    let item = item.filter(|_| draft.is_first_required());
+    let text = item.map(|item| item.id.clone()).unwrap_or_default();
+    draft.is_prefilled = !text.is_empty();
+    model.input_line = Some(Prompt {
+        text,
+        ..Prompt::new(PromptPurpose::OperationArgument(draft))
+    });
+    model.is_dirty = true;
+    Vec::new()
+}
+
+/// Takes an argument of an operation, and goes on to the next one.
+pub fn finish_argument(model: &mut Model, mut draft: OperationDraft, text: String) -> Vec<Effect> {
+    let Some(argument) = draft.argument() else {
+        return Vec::new();
+    };
+    if !text.is_empty() {
+        draft.given.insert(argument.name.to_string(), text);
+    } else if argument.is_required {
+        model.show_hint(&format!(
+            "{} needs {}; Esc cancels",
+            draft.spec.name, argument.name
+        ));
+        model.input_line = Some(Prompt::new(PromptPurpose::OperationArgument(draft)));
+        return Vec::new();
+    }
+    draft.index += 1;
+    continue_operation(model, draft)
+}

@@ -1,0 +1,239 @@
+//! Draws the Memory tab: the collections, the items of one, and, where there is room, the content of the
+//! item under the cursor.
+
+use ratatui::layout::Rect;
+use unicode_width::UnicodeWidthStr;
+
+use crate::base::quantity::{format_count, format_size};
+use crate::base::untrusted;
+use crate::console::age::format_age;
+use crate::console::model::Model;
+use crate::console::screens::agent::state::MIN_PREVIEW_COLUMNS;
+use crate::console::screens::agent::state::memory::{ItemList, OpenedMemory};
+use crate::console::theme::Role;
+use crate::console::widgets::canvas::{
+    Canvas, fit_start_of_sentence, shorten_untrusted, truncate_untrusted,
+};
+use crate::console::widgets::list_pane::{Columns, draw_unloaded};
+use crate::layouts::MemoryItem;
+
+/// Rows beside the lists: header, status and headings; a rule, the details, the message, the hints.
+pub const FRAME_ROWS: usize = 9;
+
+/// The row of the status; the headings and the lists are below it.
+const STATUS_ROW: u16 = 3;
+
+/// Cells of a filter that are shown at most.
+const MAX_FILTER_CELLS: usize = 20;
+
+/// Cells that sizes and ages take.
+const SIZE_CELLS: u16 = 7;
+const AGE_CELLS: u16 = 9;
+
+/// Where the lists begin and end.
+struct ListLayout {
+    /// First column of the items.
+    items: u16,
+    /// Column behind the items.
+    end: u16,
+    /// First column of the content, if it is shown beside the lists.
+    content: Option<u16>,
+}
+
+impl ListLayout {
+    fn new(width: u16) -> ListLayout {
+        let items = if width >= MIN_PREVIEW_COLUMNS {
+            24
+        } else {
+            (width / 4).max(16)
+        };
+        let has_content = width >= MIN_PREVIEW_COLUMNS;
+        let end = if has_content {
+            items + (width - items) * 11 / 20
+        } else {
+            width
+        };
+        ListLayout {
+            items,
+            end,
+            content: has_content.then_some(end + 2),
+        }
+    }
+}
+
+pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
+    let bottom = canvas.area.height - 4;
+    canvas.draw_rule(bottom);
+    let memory = &model.agent.memory;
+    let Some(opened) = draw_unloaded(canvas, STATUS_ROW, memory.opened.as_ref()) else {
+        return;
+    };
+    let layout = ListLayout::new(canvas.width());
+    draw_status(model, canvas, opened);
+    draw_collections(model, canvas, &layout);
+    for y in STATUS_ROW + 1..bottom {
+        canvas.put_text(layout.items - 1, y, "│", Role::Rule);
+    }
+    draw_items(model, canvas, &layout);
+    if let Some(x) = layout.content {
+        for y in STATUS_ROW + 1..bottom {
+            canvas.put_text(x - 2, y, "│", Role::Rule);
+        }
+        draw_content(model, canvas, x);
+    }
+    draw_details(model, canvas, bottom + 1);
+}
+
+/// Draws which memory is shown, how much of it is read, and when that was.
+fn draw_status(model: &Model, canvas: &mut Canvas<'_>, opened: &OpenedMemory) {
+    let items = &model.agent.memory.items;
+    let (x, y) = (1, STATUS_ROW);
+    let x = canvas.put_text(x, y, opened.layout, Role::Text) + 2;
+    let (count, role) = describe_count(items);
+    let x = canvas.put_start(x, y, &count, role) + 2;
+    let Some(read_at) = items.read_at else {
+        return;
+    };
+    let age = format_age(model.now.local_time, read_at);
+    let x = canvas.put_text(x, y, &format!("read {age} ago"), Role::Dim) + 2;
+    let row = model.find_row(&model.agent.agent);
+    let directory = row.and_then(|row| row.layout_location("".as_ref()));
+    let directory = directory.unwrap_or_default();
+    let room = canvas.room(x + 1);
+    if untrusted::visible_line(&directory).width() <= room {
+        let text = shorten_untrusted(&directory, room);
+        canvas.put_right(canvas.width() - 1, y, &text, Role::Dim);
+    }
+}
+
+/// Says how many items are read and shown, and whether there are more.
+fn describe_count(items: &ItemList) -> (String, Role) {
+    let all = format_count(items.loaded.len() as u64, "item");
+    let all = if items.is_complete {
+        all
+    } else {
+        format!("{all} read")
+    };
+    let mut text = if items.filter.is_empty() {
+        all
+    } else {
+        let filter = truncate_untrusted(&items.filter, MAX_FILTER_CELLS);
+        format!("filter: {filter}  {} of {all}", items.shown.len())
+    };
+    if let Some(why) = &items.failure {
+        return (format!("{text}, the rest not: {why}"), Role::Bad);
+    }
+    if items.is_outdated || items.is_reading() {
+        text.push_str(", reading …");
+    } else if !items.is_complete {
+        text.push_str(", more follow");
+    }
+    (text, Role::Text)
+}
+
+fn draw_collections(model: &Model, canvas: &mut Canvas<'_>, layout: &ListLayout) {
+    let memory = &model.agent.memory;
+    let width = layout.items - 3;
+    canvas.put_text(2, STATUS_ROW + 1, "COLLECTION", Role::Heading);
+    let collections = memory.collections();
+    if collections.is_empty() {
+        canvas.put_text(2, STATUS_ROW + 2, "none", Role::Dim);
+    }
+    let extent = (collections.len(), model.agent_list_height());
+    let list = memory.collection_list;
+    list.draw(canvas, STATUS_ROW + 2, extent, |canvas, y, index| {
+        let title = truncate_untrusted(&collections[index].title, usize::from(width));
+        canvas.put_text(2, y, &title, Role::Text);
+        if index == list.cursor && memory.has_collection_focus {
+            canvas.highlight_cursor(2, y, width);
+        }
+    });
+}
+
+fn draw_items(model: &Model, canvas: &mut Canvas<'_>, layout: &ListLayout) {
+    let memory = &model.agent.memory;
+    let items = &memory.items;
+    let (x, y) = (layout.items, STATUS_ROW + 1);
+    let title_cells = (layout.end - x).saturating_sub(SIZE_CELLS + AGE_CELLS + 3);
+    let columns = Columns::from_x(x + 2)
+        .left("ITEM", title_cells)
+        .right("SIZE", SIZE_CELLS)
+        .right("CHANGED", AGE_CELLS);
+    columns.draw_headings(canvas, y);
+    if items.shown.is_empty() {
+        let text = match (items.is_complete, items.loaded.is_empty()) {
+            _ if items.failure.is_some() => "",
+            (_, false) => "No item that is read matches the filter. Esc shows all.",
+            (true, true) => "No items.",
+            (false, true) => "reading …",
+        };
+        let room = usize::from(layout.end - x - 2);
+        let text = fit_start_of_sentence(text, room);
+        canvas.put_text(x + 2, y + 1, &text, Role::Dim);
+        return;
+    }
+    let extent = (items.shown.len(), model.agent_list_height());
+    let list = items.list;
+    list.draw_at(canvas, (x, y + 1), extent, |canvas, y, index| {
+        if let Some(item) = items.shown_item(index) {
+            draw_item(model, canvas, y, &columns, item);
+        }
+        if index == list.cursor && !memory.has_collection_focus {
+            canvas.highlight_cursor(x + 2, y, title_cells - 1);
+        }
+    });
+}
+
+fn draw_item(model: &Model, canvas: &mut Canvas<'_>, y: u16, columns: &Columns, item: &MemoryItem) {
+    let age = item
+        .modified
+        .map(|then| format_age(model.now.local_time, then));
+    let title = match item.title.trim() {
+        "" => item.id.as_str(),
+        title => title,
+    };
+    let cells = [
+        (title, Role::Text),
+        (&*format_size(item.size), Role::Text),
+        (&*age.unwrap_or_default(), Role::Dim),
+    ];
+    columns.draw_row(canvas, y, cells);
+}
+
+/// Draws the content of the item under the cursor beside the lists.
+fn draw_content(model: &Model, canvas: &mut Canvas<'_>, x: u16) {
+    let content = &model.agent.memory.content;
+    let y = STATUS_ROW + 1;
+    let Some(item) = content.item().filter(|_| model.agent.has_current_content()) else {
+        return;
+    };
+    let title = shorten_untrusted(item, canvas.room(x));
+    canvas.put_text(x, y, &title, Role::Heading);
+    if content.pane.lines.is_empty() {
+        canvas.put_text(x, y + 1, "reading …", Role::Dim);
+        return;
+    }
+    let height = model.agent_list_height() as u16;
+    let area = Rect::new(x, y + 1, canvas.width() - x, height);
+    model.text_pane().draw(canvas, area);
+}
+
+/// Draws the file of the item under the cursor or on the screen, its size, its age and who may see it.
+pub fn draw_details(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
+    let Some(item) = model.agent.memory.items.current_item() else {
+        return;
+    };
+    let mut parts = vec![item.id.clone()];
+    let path = item.path.display().to_string();
+    parts.extend((path != item.id).then(|| format!("in {path}")));
+    parts.push(format_count(item.size, "byte"));
+    let changed = item.modified.map(|time| time.format("%Y-%m-%d %H:%M"));
+    parts.extend(changed.map(|time| format!("changed {time}")));
+    parts.extend(
+        item.visible_to
+            .iter()
+            .map(|who| format!("visible to {who}")),
+    );
+    let text = fit_start_of_sentence(&parts.join(" · "), canvas.room(2));
+    canvas.put_text(1, y, &text, Role::Text);
+}

@@ -1,0 +1,106 @@
+//! The text below the agents of a plan: the rules that agents get which are behind, as they were pushed
+//! last against those that the plan installs; or the files that an operation changes.
+
+use crate::console::message::Effect;
+use crate::console::model::Model;
+use crate::console::screens::reset::state::{
+    FileChangesRequest, PlanDetails, PlanDetailsRequest, PlanRequest, PlanView, ResetStage,
+    RuleChangeRequest,
+};
+use crate::console::text::{self, PreparedText};
+use crate::engine::PlanStep;
+
+/// Requests the details for the agent under the cursor, else for the first agent of the plan that has
+/// any. Those that are on the screen stay.
+pub fn request_details(model: &mut Model) -> Vec<Effect> {
+    let wanted = match &model.reset.stage {
+        ResetStage::Plan(view) => wanted_details(view, model.reset.cursor),
+        _ => None,
+    };
+    if model.reset.details.request == wanted {
+        return Vec::new();
+    }
+    let mut details = PlanDetails {
+        request: wanted.clone(),
+        ..PlanDetails::default()
+    };
+    if let Some(PlanDetailsRequest::Files(changes)) = &wanted {
+        details
+            .pane
+            .show(text::prepare_file_changes(changes, &[], None));
+    }
+    model.reset.details = details;
+    let to_effect = |wanted: PlanDetailsRequest| match wanted {
+        PlanDetailsRequest::Rules(change) => Some(Effect::CompareNewRules(change)),
+        // What an undo puts back is in the archive, and its files say how much it is.
+        PlanDetailsRequest::Files(changes) => changes
+            .operation
+            .is_some()
+            .then_some(Effect::CompareFileChanges(changes)),
+    };
+    wanted.and_then(to_effect).into_iter().collect()
+}
+
+fn wanted_details(view: &PlanView, cursor: usize) -> Option<PlanDetailsRequest> {
+    let steps = &view.plan.steps;
+    let operation = match &view.request {
+        PlanRequest::Edit { request, .. } => Some(request),
+        _ => None,
+    };
+    let current = steps.get(cursor).filter(|step| !step.files.is_empty());
+    let changing = current.or_else(|| steps.iter().find(|step| !step.files.is_empty()));
+    if let Some(step) = changing {
+        return Some(PlanDetailsRequest::Files(FileChangesRequest {
+            agent: step.agent.clone(),
+            operation: operation.cloned(),
+            files: step.files.clone(),
+            new_directories: step.new_directories.clone(),
+            removed_directories: step.removed_directories.clone(),
+        }));
+    }
+    wanted_rule_change(view, cursor).map(PlanDetailsRequest::Rules)
+}
+
+/// Returns the versions of a step's rules, if it changes them.
+fn rule_versions(step: &PlanStep) -> Option<RuleChangeRequest> {
+    Some(RuleChangeRequest {
+        agent: step.agent.clone(),
+        old: step.behind_version?,
+        new: step.binding.content_digest,
+    })
+}
+
+fn wanted_rule_change(view: &PlanView, cursor: usize) -> Option<RuleChangeRequest> {
+    if !view.plan.operation.installs_baselines() {
+        return None;
+    }
+    let steps = &view.plan.steps;
+    let current = steps.get(cursor).and_then(rule_versions);
+    let wanted = current.or_else(|| steps.iter().find_map(rule_versions))?;
+    // Agents with the same change share it.
+    let mut changes = steps.iter().filter_map(rule_versions);
+    changes.find(|it| (it.old, it.new) == (wanted.old, wanted.new))
+}
+
+/// Returns the agents of a plan that get this change of rules.
+pub fn agents_of_change<'a>(view: &'a PlanView, request: &RuleChangeRequest) -> Vec<&'a str> {
+    let is_same = |step: &&PlanStep| {
+        let versions = rule_versions(step);
+        versions.is_some_and(|it| (it.old, it.new) == (request.old, request.new))
+    };
+    let steps = view.plan.steps.iter().filter(is_same);
+    steps.map(|step| step.agent.as_str()).collect()
+}
+
+/// Shows details that were loaded, if the plan on the screen still has them.
+pub fn handle_details(model: &mut Model, request: &PlanDetailsRequest, text: PreparedText) {
+    if model.reset.details.request.as_ref() != Some(request) {
+        return;
+    }
+    model.reset.details.pane.show(text);
+    if matches!(request, PlanDetailsRequest::Rules(_)) {
+        let height = model.text_height();
+        model.reset.details.pane.scroll_to_first_hunk(height);
+    }
+    model.is_dirty = true;
+}

@@ -1,0 +1,134 @@
+//! Prepares the files that a plan changes or a run changed: what happens to each, and its difference
+//! where its content is known.
+
+use std::path::Path;
+use std::time::Instant;
+
+use super::prepare::compare_texts;
+use super::{LineKind, PreparedText, TextLine};
+use crate::base::digest::Digest;
+use crate::base::quantity::{format_count, format_size};
+use crate::console::screens::reset::state::FileChangesRequest;
+use crate::engine::{FileChange, FileState, PlannedFile};
+use crate::layouts::FileEdit;
+
+/// Prepares the files of a request. `edits` are the contents from which the plan was made, as far as
+/// they are known.
+pub fn prepare_file_changes(
+    request: &FileChangesRequest,
+    edits: &[FileEdit],
+    deadline: Option<Instant>,
+) -> PreparedText {
+    let mut text = PreparedText::default();
+    let directories = request.new_directories.iter();
+    text.lines.extend(
+        directories
+            .map(|directory| TextLine::note(format!("create directory {}", directory.display()))),
+    );
+    for file in &request.files {
+        let edit = edits.iter().find(|edit| is_edit_of(edit, file));
+        push_file(&mut text, file, edit, deadline);
+    }
+    let directories = request.removed_directories.iter();
+    let notes = directories.map(|directory| {
+        let directory = directory.display();
+        TextLine::note(format!("remove directory {directory}, if it is empty"))
+    });
+    push_lines(&mut text, notes.collect::<Vec<_>>().into());
+    text
+}
+
+/// Whether an edit is what the plan makes of a file.
+fn is_edit_of(edit: &FileEdit, file: &PlannedFile) -> bool {
+    let digest = |bytes: &Option<Vec<u8>>| bytes.as_deref().map(Digest::of);
+    file.path.ends_with(&edit.path)
+        && digest(&edit.before) == file.before.digest()
+        && digest(&edit.after) == file.after.digest()
+}
+
+fn push_file(
+    text: &mut PreparedText,
+    file: &PlannedFile,
+    edit: Option<&FileEdit>,
+    deadline: Option<Instant>,
+) {
+    let states = [&file.before, &file.after];
+    let Some(edit) = edit else {
+        let note = TextLine::note(describe_change(&file.path, states, None));
+        return push_lines(text, vec![note].into());
+    };
+    let side = |bytes: &Option<Vec<u8>>| bytes.clone().unwrap_or_default();
+    let (old, new) = (side(&edit.before), side(&edit.after));
+    let diff = compare_texts(Vec::new(), [&old, &new], [0, 0], deadline);
+    let count = |kind: LineKind| diff.lines.iter().filter(|line| line.kind == kind).count();
+    let counts = (count(LineKind::Added), count(LineKind::Removed));
+    let title = TextLine::separator(describe_change(&file.path, states, Some(counts)));
+    push_lines(text, vec![title].into());
+    push_lines(text, diff);
+}
+
+/// Appends a text under both whitespace rules.
+fn push_lines(text: &mut PreparedText, more: PreparedText) {
+    if text.ignoring_whitespace.is_some() || more.ignoring_whitespace.is_some() {
+        let lines = more.ignoring_whitespace.as_ref().unwrap_or(&more.lines);
+        let all = text.ignoring_whitespace.get_or_insert(text.lines.clone());
+        all.extend(lines.iter().cloned());
+    }
+    text.lines.extend(more.lines);
+}
+
+/// Prepares what a run of the ledger did to several files, and the entry that holds each as it was before.
+pub fn prepare_recorded_changes(changes: &[FileChange]) -> PreparedText {
+    let describe = |change: &FileChange| {
+        let [before, after] = [&change.before, &change.after].map(|state| {
+            let state = state.as_ref();
+            state.unwrap_or(&FileState::Absent)
+        });
+        let path = change.path.as_deref().unwrap_or("".as_ref());
+        let line = TextLine::note(describe_change(path, [before, after], None));
+        let entry = change.entry.as_ref();
+        let entry = entry.map(|it| TextLine::note(format!("  archived as {}", it.path.display())));
+        std::iter::once(line).chain(entry)
+    };
+    changes.iter().flat_map(describe).collect::<Vec<_>>().into()
+}
+
+/// Says what happens to a file, with the numbers of added and removed lines where they are known.
+fn describe_change(
+    path: &Path,
+    states: [&FileState; 2],
+    changed_lines: Option<(usize, usize)>,
+) -> String {
+    let path = path.display();
+    match states {
+        [FileState::Absent, after] => format!("create {path}, {}", describe_size(after)),
+        [before, FileState::Absent] => format!("remove {path}, {}", describe_size(before)),
+        [before, after] => match changed_lines {
+            Some((added, removed)) => format!("change {path}, +{added} -{removed}"),
+            None => format!(
+                "change {path}, {} -> {}",
+                describe_size(before),
+                describe_size(after)
+            ),
+        },
+    }
+}
+
+fn describe_size(state: &FileState) -> String {
+    match state {
+        FileState::File { size, lines, .. } => {
+            let lines = format_count(*lines, "line");
+            format!("{lines}, {}", format_exact_size(*size))
+        }
+        FileState::Absent => "no file".to_string(),
+        FileState::Special(special) => special.to_string(),
+    }
+}
+
+/// Formats a size with its unit; one below a kibibyte is exact.
+pub fn format_exact_size(bytes: u64) -> String {
+    match bytes {
+        ..1024 => format!("{bytes} B"),
+        _ => format_size(bytes),
+    }
+}

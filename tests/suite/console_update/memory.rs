@@ -1,0 +1,598 @@
+//! The Memory and Health tabs of an agent with a layout, and operations on its memory.
+
+use memory_shepherd::base::error::{Error, ErrorKind};
+use memory_shepherd::console::keys::key_guard::KEY_GUARD_TIME;
+use memory_shepherd::console::message::{Effect, Msg};
+use memory_shepherd::console::screen::Screen;
+use memory_shepherd::console::screens::agent::state::AgentTab;
+use memory_shepherd::console::screens::reset::state::{PlanRequest, ResetStage};
+use memory_shepherd::console::text::PreparedText;
+use memory_shepherd::engine::{Operation, Outcome, UndoMode, UndoTarget};
+use memory_shepherd::layouts::{HealthFinding, HealthSeverity, OperationRequest};
+
+use crate::console_fixture::{TestConsole, edit_plan, fleet_with_layouts};
+use crate::engine_samples::run_report;
+
+/// A console that shows the memory of `keeper`, with these items.
+fn console_with_items(ids: &[&str]) -> TestConsole {
+    let mut console = fleet_with_layouts();
+    console.model.fleet.set_cursor(Some("keeper".to_string()));
+    let number = console.open_memory().number;
+    console.deliver_items(number, ids, false);
+    console.deliver_items(number, &[], true);
+    console.effects.clear();
+    console
+}
+
+fn current_item(console: &TestConsole) -> &str {
+    let item = console.model.agent.memory.items.current_item();
+    item.map_or("", |item| item.id.as_str())
+}
+
+fn tab(console: &TestConsole) -> AgentTab {
+    console.model.agent.tab
+}
+
+/// Presses `Tab` until the first tab comes again.
+fn tabs_of(console: &mut TestConsole, name: &str) -> Vec<AgentTab> {
+    console.press("1");
+    console.model.fleet.set_cursor(Some(name.to_string()));
+    console.press("Enter");
+    let first = tab(console);
+    let mut tabs = vec![first];
+    while !(tabs.len() > 1 && tab(console) == first) {
+        console.press("Tab");
+        tabs.push(tab(console));
+    }
+    tabs.pop();
+    tabs
+}
+
+#[test]
+fn agents_have_the_tabs_of_what_they_have() {
+    use AgentTab::{Baseline, Diff, Facts, Health, History, Memory, Rules, Scratch};
+    let mut console = fleet_with_layouts();
+    let plain = [Diff, Scratch, Facts, Baseline, Rules, History];
+    assert_eq!(tabs_of(&mut console, "plain"), plain);
+    let scout = [
+        Diff, Scratch, Memory, Health, Facts, Baseline, Rules, History,
+    ];
+    assert_eq!(tabs_of(&mut console, "scout"), scout);
+    let keeper = [Memory, Health, Facts, History];
+    assert_eq!(tabs_of(&mut console, "keeper"), keeper);
+    console.press("S-Tab");
+    assert_eq!(tab(&console), History);
+    // Another agent keeps the tab, if it has it.
+    console.press("Tab [");
+    let agent = &console.model.agent;
+    assert_ne!(agent.agent, "keeper");
+    let row = console.model.find_row(&agent.agent);
+    assert!(AgentTab::offered_for(row).contains(&agent.tab));
+    // The palette lists the same.
+    let mut console = console_with_items(&[]);
+    console.press(":");
+    console.type_line("of keeper");
+    let text = console.screen_text();
+    assert!(
+        text.contains("memory ") && text.contains("health "),
+        "{text}"
+    );
+    assert!(!text.contains("live diff of keeper"), "{text}");
+}
+
+#[test]
+fn items_come_page_by_page() {
+    let mut console = fleet_with_layouts();
+    console.model.fleet.set_cursor(Some("keeper".to_string()));
+    let request = console.open_memory();
+    assert_eq!((request.loaded, request.collection), (0, None));
+    let ids: Vec<String> = (0..request.wanted).map(|at| format!("n{at}.md")).collect();
+    let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+    console.deliver_items(request.number, &ids, false);
+    let text = console.screen_text();
+    assert!(text.contains("200 items read, more follow"), "{text}");
+    console.effects.clear();
+    console.press("j j");
+    let is_read = |effect: &Effect| matches!(effect, Effect::ReadItems(_));
+    assert!(
+        !console.effects.iter().any(is_read),
+        "{:?}",
+        console.effects
+    );
+    assert_eq!(current_item(&console), "n2.md");
+    console.press("G");
+    let more = console.items_request();
+    assert_eq!(
+        (more.number, more.loaded, more.wanted),
+        (request.number, 200, 400)
+    );
+    console.effects.clear();
+    console.press("k G");
+    assert!(
+        !console.effects.iter().any(is_read),
+        "one request at a time"
+    );
+    assert_eq!(current_item(&console), "n199.md");
+    console.deliver_items(request.number, &["last.md"], false);
+    console.deliver_items(request.number, &[], true);
+    assert!(console.screen_text().contains("201 items  read <1m ago"));
+    assert_eq!(
+        current_item(&console),
+        "n199.md",
+        "the cursor stays on its item"
+    );
+    console.effects.clear();
+    console.press("G");
+    assert_eq!(current_item(&console), "last.md");
+    assert!(!console.effects.iter().any(is_read), "there are no more");
+}
+
+#[test]
+fn collection_that_was_closed_is_opened_again_for_more() {
+    let mut console = fleet_with_layouts();
+    console.model.fleet.set_cursor(Some("keeper".to_string()));
+    let number = console.open_memory().number;
+    console.deliver_items(number, &["a.md", "b.md"], false);
+    console.effects.clear();
+    // The whole page was asked for, and the job ended before it had read that much.
+    console.send(Msg::ItemsPaused(number));
+    let more = console.items_request();
+    assert_eq!((more.number, more.loaded), (number, 2));
+    // A job that ended before the first page is requested as a whole.
+    console.press("r");
+    let again = console.items_request();
+    console.send(Msg::ItemsPaused(again.number));
+    let whole = console.items_request();
+    assert_eq!((whole.number, whole.loaded), (again.number + 1, 0));
+}
+
+#[test]
+fn replies_for_another_agent_are_ignored() {
+    let mut console = fleet_with_layouts();
+    console.model.fleet.set_cursor(Some("keeper".to_string()));
+    let old = console.open_memory();
+    let checks = console.press("Tab");
+    let Some(Effect::CheckMemory(old_check, _)) = checks.first() else {
+        panic!("no checks: {checks:?}")
+    };
+    console.press("S-Tab 1");
+    console.model.fleet.set_cursor(Some("scout".to_string()));
+    console.press(":");
+    console.type_line("memory");
+    console.press("Enter");
+    let new = console.items_request();
+    assert_eq!(new.agent, "scout");
+    assert_ne!(new.number, old.number);
+    console.deliver_items(old.number, &["keeper.md"], true);
+    console.send(Msg::MemoryOpened(old.number, Err("gone".to_string())));
+    console.send(Msg::MemoryChecked(*old_check, Ok(vec![finding("old.md")])));
+    assert!(console.model.agent.memory.opened.is_none());
+    assert!(console.model.agent.memory.items.loaded.is_empty());
+    assert!(console.model.agent.health.findings.is_none());
+    console.deliver_collections(new.number);
+    console.deliver_items(new.number, &["scout.md"], true);
+    assert_eq!(current_item(&console), "scout.md");
+}
+
+#[test]
+fn cursor_stays_on_its_item_when_it_is_read_again() {
+    let mut console = console_with_items(&["a.md", "b.md", "c.md"]);
+    console.press("j");
+    assert_eq!(current_item(&console), "b.md");
+    console.press("r");
+    let request = console.items_request();
+    assert!(
+        console.screen_text().contains("title of c.md"),
+        "the items stay until the answer"
+    );
+    console.deliver_collections(request.number);
+    console.deliver_items(request.number, &["new.md", "a.md", "c.md", "b.md"], false);
+    console.deliver_items(request.number, &[], true);
+    assert_eq!(current_item(&console), "b.md");
+    assert_eq!(console.model.agent.memory.items.list.cursor, 3);
+    // The item is gone: the cursor stays in its row.
+    console.press("r");
+    let number = console.items_request().number;
+    console.deliver_items(number, &["new.md", "a.md"], true);
+    assert_eq!(current_item(&console), "a.md");
+    // A content that was read is not shown for what is not there any more.
+    let request = console.model.agent.memory.content.request.clone().unwrap();
+    let text = PreparedText::note("green tea");
+    console.send(Msg::ItemContentRead(request, Ok(text)));
+    assert!(console.screen_text().contains("green tea"));
+    console.press("r");
+    let number = console.items_request().number;
+    console.deliver_items(number, &[], true);
+    let text = console.screen_text();
+    assert!(
+        text.contains("No items.") && !text.contains("green tea"),
+        "{text}"
+    );
+}
+
+#[test]
+fn filter_shows_loaded_items_that_match() {
+    let mut console = console_with_items(&["tea.md", "coffee.md", "teapot.md"]);
+    console.press("/");
+    console.type_line("tea");
+    let text = console.screen_text();
+    assert!(text.contains("filter: tea  2 of 3 items"), "{text}");
+    assert!(!text.contains("coffee"), "{text}");
+    console.press("Enter j");
+    assert_eq!(current_item(&console), "teapot.md");
+    console.press("Esc");
+    assert_eq!(console.model.screen, Screen::Agent);
+    assert!(console.screen_text().contains("coffee"));
+    assert_eq!(current_item(&console), "teapot.md");
+    // Esc in the line brings the filter back that was in force.
+    console.press("/");
+    console.type_line("coffee");
+    console.press("Enter /");
+    console.type_line("x");
+    console.press("Esc");
+    assert_eq!(console.model.agent.memory.items.filter, "coffee");
+}
+
+#[test]
+fn filter_that_hides_all_does_not_read_the_rest() {
+    let mut console = fleet_with_layouts();
+    console.model.fleet.set_cursor(Some("keeper".to_string()));
+    let number = console.open_memory().number;
+    let ids: Vec<String> = (0..200).map(|at| format!("n{at}.md")).collect();
+    let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+    console.deliver_items(number, &ids, false);
+    console.effects.clear();
+    console.press("/");
+    console.type_line("nothing");
+    console.press("Enter");
+    let is_read = |effect: &Effect| matches!(effect, Effect::ReadItems(_));
+    assert!(!console.effects.iter().any(is_read));
+    // A key goes on.
+    console.press("j");
+    assert_eq!(console.items_request().wanted, 400);
+}
+
+#[test]
+fn keys_move_between_collections_items_and_content() {
+    let mut console = console_with_items(&["a.md", "b.md"]);
+    console.press("Left");
+    assert!(console.model.agent.memory.has_collection_focus);
+    console.press("j");
+    let request = console.items_request();
+    assert_eq!(request.collection.as_deref(), Some("kept"));
+    console.deliver_collections(request.number);
+    console.deliver_items(request.number, &["kept/old.md"], true);
+    console.press("Enter");
+    assert!(!console.model.agent.memory.has_collection_focus);
+    assert_eq!(current_item(&console), "kept/old.md");
+    console.press("Enter");
+    let request = console.model.agent.memory.content.request.clone().unwrap();
+    assert_eq!(request.item, "kept/old.md");
+    let late = memory_shepherd::console::screens::agent::state::memory::ItemContentRequest {
+        item: "a.md".to_string(),
+        ..request.clone()
+    };
+    console.send(Msg::ItemContentRead(late, Ok(PreparedText::note("late"))));
+    assert!(console.screen_text().contains("reading …"));
+    console.send(Msg::ItemContentRead(
+        request,
+        Ok(PreparedText::note("an old note")),
+    ));
+    let text = console.screen_text();
+    assert!(
+        text.contains("an old note") && !text.contains("COLLECTION"),
+        "{text}"
+    );
+    let copied = console.press("ya");
+    assert!(
+        matches!(&copied[..], [Effect::CopyToClipboard(clip)] if clip.text == "an old note\n"),
+        "{copied:?}"
+    );
+    console.press("q");
+    assert!(console.screen_text().contains("COLLECTION"));
+    let copied = console.press("yl");
+    assert!(
+        matches!(&copied[..], [Effect::CopyToClipboard(clip)] if clip.text.starts_with("kept/old.md")),
+        "{copied:?}"
+    );
+    let copied = console.press("yp");
+    assert!(
+        matches!(&copied[..], [Effect::CopyToClipboard(clip)] if clip.text == "/agents/keeper/kept/old.md"),
+        "{copied:?}"
+    );
+    // `q` leaves, wherever the cursor is.
+    console.press("q");
+    assert_eq!(console.model.screen, Screen::Fleet);
+}
+
+#[test]
+fn memory_that_cannot_be_read_says_why() {
+    let mut console = fleet_with_layouts();
+    console.model.fleet.set_cursor(Some("keeper".to_string()));
+    console.press("Enter");
+    let number = console.items_request().number;
+    console.send(Msg::MemoryOpened(
+        number,
+        Err("permission denied".to_string()),
+    ));
+    console.send(Msg::ItemsPaused(number));
+    assert!(console.screen_text().contains("permission denied"));
+    console.press("j G Enter O / l ya o");
+    assert_eq!(console.model.screen, Screen::Agent);
+    let mut console = console_with_items(&["a.md"]);
+    let number = console.model.agent.memory.number;
+    console.send(Msg::ItemsRead(number, Err("the host is lost".to_string())));
+    assert!(
+        console
+            .screen_text()
+            .contains("1 item, the rest not: the host is lost")
+    );
+}
+
+fn finding(path: &str) -> HealthFinding {
+    HealthFinding {
+        check: "long",
+        severity: HealthSeverity::Warning,
+        path: Some(path.into()),
+        line: Some(3),
+        id: None,
+        measured: Some("14".to_string()),
+        reported: Some("2".to_string()),
+        why: "a note has one line",
+        remedy: "rewrite it",
+    }
+}
+
+#[test]
+fn findings_are_listed_with_what_to_do() {
+    let mut console = console_with_items(&["a.md"]);
+    let effects = console.press("Tab");
+    let [Effect::CheckMemory(number, agent)] = &effects[..] else {
+        panic!("no checks: {effects:?}")
+    };
+    assert_eq!(agent, "keeper");
+    let findings = || vec![finding("a.md"), finding("b.md")];
+    console.send(Msg::MemoryChecked(*number, Ok(findings())));
+    console.press("j");
+    let text = console.screen_text();
+    for part in ["b.md:3", "2 warnings", "a note has one line", "rewrite it"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    // The cursor stays on its finding.
+    let effects = console.press("r");
+    let number = effects.iter().find_map(|effect| match effect {
+        Effect::CheckMemory(number, _) => Some(*number),
+        _ => None,
+    });
+    let mut found = findings();
+    found.insert(0, finding("0.md"));
+    console.send(Msg::MemoryChecked(number.unwrap(), Ok(found)));
+    assert_eq!(console.model.agent.health.list.cursor, 2);
+    let copied = console.press("yl");
+    assert!(
+        matches!(&copied[..], [Effect::CopyToClipboard(clip)]
+            if clip.text.starts_with("warning  long  b.md:3  measured 14  reported 2")),
+        "{copied:?}"
+    );
+    console.press("r");
+    let number = console.model.agent.health.number;
+    console.send(Msg::MemoryChecked(number, Ok(Vec::new())));
+    assert!(console.screen_text().contains("No findings."));
+}
+
+fn keep_request(note: &str) -> PlanRequest {
+    PlanRequest::Edit {
+        agent: "keeper".to_string(),
+        request: OperationRequest {
+            operation: "keep".to_string(),
+            arguments: [("note".to_string(), note.to_string())].into(),
+        },
+    }
+}
+
+/// Returns the plan that was requested last.
+fn planned(console: &TestConsole) -> &PlanRequest {
+    let mut effects = console.effects.iter().rev();
+    let request = effects.find_map(|effect| match effect {
+        Effect::MakePlan(_, request, _) => Some(request),
+        _ => None,
+    });
+    request.expect("no plan was requested")
+}
+
+#[test]
+fn operation_is_planned_applied_and_undone() {
+    let mut console = console_with_items(&["tea.md", "long.md"]);
+    console.press("O");
+    console.type_line("keep");
+    console.press("Enter");
+    let line = console.model.input_line.clone().unwrap();
+    assert_eq!(line.text, "tea.md", "the item under the cursor");
+    console.press("Enter");
+    assert_eq!(planned(&console), &keep_request("tea.md"));
+    console.answer_plan(edit_plan());
+    console.advance(KEY_GUARD_TIME);
+    let text = console.screen_text();
+    for part in [
+        "EDIT PLAN",
+        "1 created, 1 changed, 1 removed",
+        "create directory /agents/keeper/kept",
+        "create /agents/keeper/kept/tea.md, 1 line, 18 B",
+        "remove /agents/keeper/tea.md",
+        "memory keeper apply keep note=tea.md --plan ",
+        "Press y to edit",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    console.press("Enter Space");
+    assert!(!console.model.is_running(), "Enter never confirms");
+    console.press("y");
+    assert_eq!(console.applied_agents(), ["keeper"]);
+    let mut report = run_report(&[("keeper", Outcome::Ok, None)]);
+    report.operation = Operation::Edit;
+    console.send(Msg::RunEnded(Box::new(report)));
+    assert!(matches!(console.model.reset.stage, ResetStage::Result(_)));
+    assert!(console.screen_text().contains("undoes this run"));
+    console.press("u");
+    let run = UndoTarget::Run("7f3c0a11".to_string());
+    assert_eq!(planned(&console), &PlanRequest::Undo(run, UndoMode::Refuse));
+    // Back through the result to the tab, which is read again.
+    console.press("Esc Esc");
+    assert_eq!(
+        (console.model.screen, tab(&console)),
+        (Screen::Agent, AgentTab::Memory)
+    );
+}
+
+#[test]
+fn arguments_are_asked_one_after_the_other() {
+    let mut console = console_with_items(&["tea.md"]);
+    let text_of = |console: &TestConsole| console.model.input_line.clone().unwrap().text;
+    console.press("O");
+    console.type_line("move");
+    console.press("Enter");
+    assert!(console.screen_text().contains("move: why (optional): "));
+    console.press("Enter");
+    assert_eq!(
+        text_of(&console),
+        "tea.md",
+        "the first that has to be given"
+    );
+    // Typing replaces what is in the line, and Backspace keeps it to change it.
+    console.press("Backspace Backspace Backspace");
+    console.type_line("-pot.md");
+    assert_eq!(text_of(&console), "tea-pot.md");
+    console.press("Enter");
+    assert_eq!(text_of(&console), "");
+    console.press("Enter");
+    assert_eq!(console.message_text(), "move needs to; Esc cancels");
+    console.type_line("kept");
+    console.press("Enter");
+    let PlanRequest::Edit { request, .. } = planned(&console) else {
+        panic!("no operation: {:?}", planned(&console))
+    };
+    let arguments = request.arguments.iter();
+    let arguments: Vec<(&str, &str)> = arguments
+        .map(|(name, value)| (name.as_str(), value.as_str()))
+        .collect();
+    assert_eq!(arguments, [("note", "tea-pot.md"), ("to", "kept")]);
+    let mut console = console_with_items(&["tea.md"]);
+    console.press("O");
+    console.type_line("keep");
+    console.press("Enter");
+    console.type_line("other.md");
+    assert_eq!(text_of(&console), "other.md");
+    console.press("Esc");
+    assert!(console.model.input_line.is_none());
+    let is_plan = |effect: &Effect| matches!(effect, Effect::MakePlan(..));
+    assert!(!console.effects.iter().any(is_plan));
+}
+
+#[test]
+fn refused_operation_says_why() {
+    let mut console = console_with_items(&["tea.md"]);
+    console.press("O");
+    console.type_line("keep");
+    console.press("Enter Enter");
+    let error = Error::new(ErrorKind::User, "there is no file tea.md").with_hint("read it again");
+    let id = console.model.reset.requests.last_id;
+    console.send(Msg::PlanMade(id, Err(error)));
+    assert_eq!(
+        console.message_text(),
+        "there is no file tea.md; read it again"
+    );
+    assert_eq!(
+        (console.model.screen, tab(&console)),
+        (Screen::Agent, AgentTab::Memory)
+    );
+    // A plan without steps shows its reason, and nothing confirms it.
+    console.press("O");
+    console.type_line("keep");
+    console.press("Enter Enter");
+    let mut nothing = edit_plan();
+    nothing.steps.clear();
+    nothing.skipped = vec![crate::engine_samples::skipped_agent(
+        "keeper",
+        memory_shepherd::engine::State::Layout,
+        "the files are as they would be",
+    )];
+    console.answer_plan(nothing);
+    console.advance(KEY_GUARD_TIME);
+    assert!(
+        console
+            .screen_text()
+            .contains("the files are as they would be")
+    );
+    console.press("y");
+    assert!(!console.model.is_running());
+}
+
+#[test]
+fn operations_are_on_the_memory_tab_only() {
+    let mut console = fleet_with_layouts();
+    console.model.fleet.set_cursor(Some("keeper".to_string()));
+    console.press("Enter O");
+    assert_eq!(console.message_text(), "the memory is not read yet");
+    console.press("Tab O");
+    assert!(
+        console.message_text().contains("on the Memory tab"),
+        "{}",
+        console.message_text()
+    );
+    console.press("1");
+    console.model.fleet.set_cursor(Some("plain".to_string()));
+    console.press("Enter O");
+    assert!(console.model.overlay.is_none());
+}
+
+#[test]
+fn keys_of_resets_say_why_a_layout_has_none() {
+    let reason = "keeper is never reset: a memory with a layout";
+    for is_open in [false, true] {
+        for keys in ["X", "P", "d", "e", "E", "yd"] {
+            let mut console = fleet_with_layouts();
+            console.model.fleet.set_cursor(Some("keeper".to_string()));
+            if is_open {
+                console.press("Enter");
+            }
+            let screen = console.model.screen;
+            let effects = console.press(keys);
+            assert_eq!(effects, [], "{keys}");
+            assert_eq!(console.message_text(), reason, "{keys}");
+            assert_eq!(console.model.screen, screen, "{keys}");
+        }
+    }
+    let mut console = fleet_with_layouts();
+    console.model.fleet.set_cursor(Some("keeper".to_string()));
+    console.press("Enter");
+    for keys in [
+        "p", "Space", "v", "a", "A", "W", "t", "}", "{", "=", "_", "i", "w", ".", "f", "n", "N",
+        "o", "3", "5", "6",
+    ] {
+        console.press(keys);
+        console.screen_text();
+    }
+    // Of several marked agents, only those that are reset are planned for.
+    let mut console = fleet_with_layouts();
+    console.press("a X");
+    assert!(matches!(planned(&console), PlanRequest::Reset(names) if names.len() == 3));
+    assert_eq!(console.message_text(), "left out, never reset: keeper");
+}
+
+#[test]
+fn tab_is_left_when_a_changed_config_drops_the_layout() {
+    let mut console = console_with_items(&["a.md"]);
+    let rows = console.model.rows.iter().cloned().map(|mut row| {
+        if row.name == "keeper" {
+            row.layout = None;
+            row.baseline = Some("keeper.md".to_string());
+        }
+        row.observation = None;
+        row
+    });
+    let rows = rows.collect();
+    let config = console.model.config.clone();
+    console.send(Msg::ConfigAdopted(config, rows, false));
+    assert_eq!(tab(&console), AgentTab::Diff);
+    assert!(console.model.agent.memory.items.loaded.is_empty());
+}
