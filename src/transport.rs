@@ -122,8 +122,8 @@ pub trait Connection: Send + Sync {
     fn status(&self) -> ConnectionStatus;
 
     /// Starts to connect, unless connected or a pause after a failure is still running, and calls
-    /// `when_done`, as [`Transport::start_probe`] does: once the attempt has succeeded or failed, or
-    /// asks a question.
+    /// `when_done` exactly once, as [`Transport::start_probe`] does: when the attempt has succeeded or
+    /// failed, asks a question, or the connection is closed.
     fn start_connecting(&self, when_done: OnConnected);
 
     /// Leaves retries to the caller of [`Connection::start_connecting`] from now on: all others get

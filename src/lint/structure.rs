@@ -45,7 +45,7 @@ patterns! {
         r"|\{\{[ \t]*[A-Z][A-Z0-9_ ]*\}\}",
         r"|<(?:your|insert|enter|agent|operator)[ _-][^<>\n]{1,40}>",
         r"|\[(?:your|insert|fill in|agent name|name of)\b[^\]\n]{0,60}\]",
-        r"|(?i:lorem ipsum)",
+        r"|(?:[Ll]orem|LOREM)(?i: ipsum)",
         r"|\bYOUR_[A-Z][A-Z_]{2,}\b",
         r"|(?:^[ \t]*[-*][ \t]+|:[ \t]*\**[ \t]*|\|[ \t]*)(?:TODO|TBD|FIXME)\.?[ \t]*(?:\||$)",
     ));
@@ -305,7 +305,7 @@ fn check_headings(document: &Document<'_>, drafts: &mut Drafts) {
 /// What each placeholder has a part of. Most baselines have none, and a search for a few words takes
 /// far less than the pattern.
 static PLACEHOLDER_PARTS: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
-    // As people write it; in any case of letters the search would take longer than it saves.
+    // In any case of letters the search would take longer than it saves.
     let fillers = ["lorem", "Lorem", "LOREM"];
     let parts = ["{", "<", "[", "YOUR_", "TODO", "TBD", "FIXME"];
     AhoCorasick::new(parts.iter().chain(&fillers)).ok()

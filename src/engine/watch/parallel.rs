@@ -142,9 +142,8 @@ pub(in crate::engine) fn run_local_and_remote<'env, J: Send, T: Send, U>(
                 ConnectStep::Connect(number) => {
                     let other = lock(&others[number]);
                     let queue = Arc::clone(&queue);
-                    let connecting = ConnectingSite { queue, number };
                     if let Some(other) = &*other {
-                        connect(other, Box::new(move || drop(connecting)));
+                        connect(other, Box::new(move || queue.mark_ready(number)));
                     }
                 }
                 ConnectStep::Act(number) => {
@@ -215,22 +214,14 @@ impl ConnectQueue {
             state = woken.unwrap_or_else(PoisonError::into_inner);
         }
     }
-}
 
-/// A site that is being connected to. Dropping it makes the site ready, so that none is lost with an
-/// attempt to connect.
-struct ConnectingSite {
-    queue: Arc<ConnectQueue>,
-    number: usize,
-}
-
-impl Drop for ConnectingSite {
-    fn drop(&mut self) {
-        let mut state = lock(&self.queue.state);
+    /// Takes note that the attempt to connect to a site has a result.
+    fn mark_ready(&self, number: usize) {
+        let mut state = lock(&self.state);
         state.connecting_count -= 1;
-        state.ready.push_back(self.number);
+        state.ready.push_back(number);
         drop(state);
-        self.queue.changed.notify_all();
+        self.changed.notify_all();
     }
 }
 

@@ -335,21 +335,6 @@ struct PollWorker {
     reported: Vec<Mutex<HostStatus>>,
 }
 
-/// A poll whose host is being connected to. Dropping it takes the next step of the poll, so that no
-/// poll is lost with an attempt to connect.
-struct ConnectingPoll {
-    poll: Option<HostPoll>,
-    next_steps: Sender<PollStep>,
-}
-
-impl Drop for ConnectingPoll {
-    fn drop(&mut self) {
-        let next = self.poll.take().map(PollStep::Probe);
-        // The watch may have ended.
-        next.map(|next| self.next_steps.send(next));
-    }
-}
-
 impl PollWorker {
     fn run(&self, queue: &Receiver<PollStep>) {
         let steps = queue.iter();
@@ -440,11 +425,11 @@ impl PollWorker {
             };
             self.report_status(poll.host, &trying);
         }
-        let connecting = ConnectingPoll {
-            poll: Some(poll),
-            next_steps: self.probe_steps.clone(),
-        };
-        connection.start_connecting(Box::new(move || drop(connecting)));
+        let next_steps = self.probe_steps.clone();
+        connection.start_connecting(Box::new(move || {
+            // The watch may have ended.
+            let _ = next_steps.send(PollStep::Probe(poll));
+        }));
     }
 
     fn probe(&self, mut poll: HostPoll, connection: &ConnectionStatus) {
