@@ -486,7 +486,7 @@ fn preferences_are_followed_through_symlink() {
     .unwrap();
     let mut terminal = start_fleet(&site);
     terminal.wait_for("L log");
-    for key in ["M", "J", "O"] {
+    for key in ["M", "J", "Y"] {
         let text = format!("[keys]\nlog = \"{key}\"\nprevious-hit = []\n");
         site.write("home/dotfiles/console.toml", text);
         terminal.wait_for(&format!("{key} log"));

@@ -2,6 +2,7 @@
 //! cursor.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 use super::{Model, PlanKind, equivalent_command};
 use crate::archive::WrittenEntry;
@@ -245,6 +246,12 @@ impl Model {
     pub fn has_layout(&self) -> bool {
         let row = self.find_row(&self.agent.agent);
         row.is_some_and(|row| row.layout.is_some())
+    }
+
+    /// Returns the directory of the memory with a layout of an agent; an empty path if it has none.
+    pub fn layout_directory(&self, agent: &str) -> PathBuf {
+        let layout = self.find_row(agent).and_then(|row| row.layout.as_ref());
+        layout.map_or_else(PathBuf::new, |layout| layout.directory.clone())
     }
 
     /// Checks that the agent that a key is about is reset, so that it has a baseline.

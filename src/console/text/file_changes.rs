@@ -12,26 +12,27 @@ use crate::console::screens::reset::state::FileChangesRequest;
 use crate::engine::{FileChange, FileState, PlannedFile};
 use crate::layouts::FileEdit;
 
-/// Prepares the files of a request. `edits` are the contents from which the plan was made, as far as
-/// they are known.
+/// Prepares the files of a request; their paths are relative to the directory of the memory. `edits` are
+/// the contents from which the plan was made, as far as they are known.
 pub fn prepare_file_changes(
     request: &FileChangesRequest,
     edits: &[FileEdit],
     deadline: Option<Instant>,
 ) -> PreparedText {
     let mut text = PreparedText::default();
+    let root = request.directory.as_path();
     let directories = request.new_directories.iter();
-    text.lines.extend(
-        directories
-            .map(|directory| TextLine::note(format!("create directory {}", directory.display()))),
-    );
+    text.lines.extend(directories.map(|directory| {
+        let directory = path_below(root, directory).display();
+        TextLine::note(format!("create directory {directory}"))
+    }));
     for file in &request.files {
         let edit = edits.iter().find(|edit| is_edit_of(edit, file));
-        push_file(&mut text, file, edit, deadline);
+        push_file(&mut text, root, (file, edit), deadline);
     }
     let directories = request.removed_directories.iter();
     let notes = directories.map(|directory| {
-        let directory = directory.display();
+        let directory = path_below(root, directory).display();
         TextLine::note(format!("remove directory {directory}, if it is empty"))
     });
     push_lines(&mut text, notes.collect::<Vec<_>>().into());
@@ -48,13 +49,14 @@ fn is_edit_of(edit: &FileEdit, file: &PlannedFile) -> bool {
 
 fn push_file(
     text: &mut PreparedText,
-    file: &PlannedFile,
-    edit: Option<&FileEdit>,
+    root: &Path,
+    (file, edit): (&PlannedFile, Option<&FileEdit>),
     deadline: Option<Instant>,
 ) {
+    let path = path_below(root, &file.path);
     let states = [&file.before, &file.after];
     let Some(edit) = edit else {
-        let note = TextLine::note(describe_change(&file.path, states, None));
+        let note = TextLine::note(describe_change(path, states, None));
         return push_lines(text, vec![note].into());
     };
     let side = |bytes: &Option<Vec<u8>>| bytes.clone().unwrap_or_default();
@@ -62,7 +64,7 @@ fn push_file(
     let diff = compare_texts(Vec::new(), [&old, &new], [0, 0], deadline);
     let count = |kind: LineKind| diff.lines.iter().filter(|line| line.kind == kind).count();
     let counts = (count(LineKind::Added), count(LineKind::Removed));
-    let title = TextLine::separator(describe_change(&file.path, states, Some(counts)));
+    let title = TextLine::separator(describe_change(path, states, Some(counts)));
     push_lines(text, vec![title].into());
     push_lines(text, diff);
 }
@@ -77,20 +79,29 @@ fn push_lines(text: &mut PreparedText, more: PreparedText) {
     text.lines.extend(more.lines);
 }
 
-/// Prepares what a run of the ledger did to several files, and the entry that holds each as it was before.
-pub fn prepare_recorded_changes(changes: &[FileChange]) -> PreparedText {
+/// Prepares what a run of the ledger did to several files, and the entry that holds each as it was
+/// before. Paths below `root` are relative to it.
+pub fn prepare_recorded_changes(root: &Path, changes: &[FileChange]) -> PreparedText {
     let describe = |change: &FileChange| {
         let [before, after] = [&change.before, &change.after].map(|state| {
             let state = state.as_ref();
             state.unwrap_or(&FileState::Absent)
         });
         let path = change.path.as_deref().unwrap_or("".as_ref());
+        let path = path_below(root, path);
         let line = TextLine::note(describe_change(path, [before, after], None));
         let entry = change.entry.as_ref();
         let entry = entry.map(|it| TextLine::note(format!("  archived as {}", it.path.display())));
         std::iter::once(line).chain(entry)
     };
     changes.iter().flat_map(describe).collect::<Vec<_>>().into()
+}
+
+/// Returns a path relative to a directory, if it is below that.
+fn path_below<'p>(root: &Path, path: &'p Path) -> &'p Path {
+    let below = path.strip_prefix(root).ok();
+    let below = below.filter(|below| !below.as_os_str().is_empty());
+    below.unwrap_or(path)
 }
 
 /// Says what happens to a file, with the numbers of added and removed lines where they are known.

@@ -416,9 +416,9 @@ fn operation_is_planned_applied_and_undone() {
     for part in [
         "EDIT PLAN",
         "1 created, 1 changed, 1 removed",
-        "create directory /agents/keeper/kept",
-        "create /agents/keeper/kept/tea.md, 1 line, 18 B",
-        "remove /agents/keeper/tea.md",
+        "files of keeper in /agents/keeper: 1 created",
+        "create kept/tea.md, 1 line, 18 B",
+        "remove tea.md",
         "memory keeper apply keep note=tea.md --plan ",
         "Press y to edit",
     ] {

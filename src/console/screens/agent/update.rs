@@ -156,12 +156,13 @@ pub fn open_selected(model: &mut Model) -> Vec<Effect> {
 }
 
 fn open_run_diff(model: &mut Model) -> Vec<Effect> {
+    let directory = model.layout_directory(&model.agent.agent);
     let agent = &mut model.agent;
     let Some(past) = agent.history.current_record() else {
         return Vec::new();
     };
     let seq = past.record.seq;
-    let files = text::prepare_recorded_changes(&past.record.event.files);
+    let files = text::prepare_recorded_changes(&directory, &past.record.event.files);
     agent.history.cursor_seq = Some(seq);
     agent.history.open_seq = Some(seq);
     agent.history.diff.clear();

@@ -14,7 +14,7 @@ use crate::engine::PlanStep;
 /// any. Those that are on the screen stay.
 pub fn request_details(model: &mut Model) -> Vec<Effect> {
     let wanted = match &model.reset.stage {
-        ResetStage::Plan(view) => wanted_details(view, model.reset.cursor),
+        ResetStage::Plan(view) => wanted_details(model, view),
         _ => None,
     };
     if model.reset.details.request == wanted {
@@ -41,7 +41,8 @@ pub fn request_details(model: &mut Model) -> Vec<Effect> {
     wanted.and_then(to_effect).into_iter().collect()
 }
 
-fn wanted_details(view: &PlanView, cursor: usize) -> Option<PlanDetailsRequest> {
+fn wanted_details(model: &Model, view: &PlanView) -> Option<PlanDetailsRequest> {
+    let cursor = model.reset.cursor;
     let steps = &view.plan.steps;
     let operation = match &view.request {
         PlanRequest::Edit { request, .. } => Some(request),
@@ -52,6 +53,7 @@ fn wanted_details(view: &PlanView, cursor: usize) -> Option<PlanDetailsRequest> 
     if let Some(step) = changing {
         return Some(PlanDetailsRequest::Files(FileChangesRequest {
             agent: step.agent.clone(),
+            directory: model.layout_directory(&step.agent),
             operation: operation.cloned(),
             files: step.files.clone(),
             new_directories: step.new_directories.clone(),

@@ -62,6 +62,8 @@ pub struct RuleChangeRequest {
 pub struct FileChangesRequest {
     /// The agent.
     pub agent: String,
+    /// The directory of its memory; empty if the config has none.
+    pub directory: PathBuf,
     /// The operation that changes them; none for an undo.
     pub operation: Option<OperationRequest>,
     /// Their states before and after.

@@ -2,6 +2,7 @@
 //! the cache of details, facts and texts of an agent, config reload, shutdown, background loads.
 
 mod baseline_changes;
+mod memory;
 mod schedule;
 
 use std::path::{Path, PathBuf};

@@ -45,7 +45,8 @@ pub(super) fn draw(
         }
         PlanDetailsRequest::Files(changes) => {
             let summary = super::summarize_files(&changes.files);
-            format!("files of {}: {summary} ", changes.agent)
+            let directory = changes.directory.display();
+            format!("files of {} in {directory}: {summary} ", changes.agent)
         }
     };
     canvas.put_end(1, y, &title, Role::Heading);
