@@ -681,6 +681,17 @@ impl Agent {
         })
     }
 
+    /// Returns the directories of this machine that hold its memories, which it can write to: that of
+    /// the memory that is reset, and that of its layout.
+    pub fn local_directories(&self) -> Vec<&Path> {
+        let MemoryLocation::Local { memory, .. } = &self.location else {
+            return Vec::new();
+        };
+        let of_reset = memory.parent().filter(|_| self.has_reset());
+        let of_layout = self.layout.as_ref().map(|it| it.directory.as_path());
+        of_reset.into_iter().chain(of_layout).collect()
+    }
+
     /// Whether this file of `baseline_dir` is its baseline.
     pub fn uses_baseline(&self, name: &str) -> bool {
         self.baseline.as_deref() == Some(name)

@@ -370,6 +370,7 @@ fn hunk_header(lines: &[DiffLine]) -> String {
 pub(super) fn run(context: &mut CommandContext<'_>, args: &DiffArgs) -> CommandResult {
     let engine = context.open_engine()?;
     let agent = engine.agent(&args.agent)?;
+    agent.required_baseline()?;
     if args.baseline {
         return diff_baseline_versions(context, args, &engine, agent);
     }
@@ -377,7 +378,7 @@ pub(super) fn run(context: &mut CommandContext<'_>, args: &DiffArgs) -> CommandR
         return three_way::run(context, &engine, agent, args.exit_code);
     }
     let detail = engine.observer().read_detail(agent);
-    let is_absent = detail.observation.content.is_none() && detail.observation.is_content_known();
+    let is_absent = detail.observation.is_absent;
     if let Some(why) = detail.error.as_ref().filter(|_| !is_absent) {
         let message = format!("cannot read the memory of {}: {why}", agent.name);
         let block = detail.observation.blocker.as_ref();

@@ -521,6 +521,7 @@ fn lint_targets<'e>(
         let real_path = path.canonicalize().ok();
         let mut agents = config.agents.iter();
         if let Some(agent) = config.agent(name) {
+            agent.required_baseline()?;
             add_agent(agent, &mut targets);
         } else if let Some(agent) = agents.find(|it| {
             config

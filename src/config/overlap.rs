@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::ini::{Diagnostics, SourceLine, excerpt};
-use super::{Agent, Config, DiagnosticLevel, MemoryLocation, ValueOrigin};
+use super::{Agent, Config, DiagnosticLevel, ValueOrigin};
 use crate::archive::{PROGRAM_DIRECTORY_NAME, is_quarantine_directory};
 use crate::base::clock::SystemClock;
 use crate::base::file_systems::FileSystems;
@@ -32,8 +32,13 @@ struct OverlapCheck<'c> {
     file_systems: FileSystems,
 }
 
-/// Directories of agents, paired with their agents.
-type AgentDirectories<'c> = Vec<(&'c Agent, Ancestry)>;
+/// A directory that holds a memory of an agent.
+struct AgentDirectory<'c> {
+    agent: &'c Agent,
+    /// The key of the config that names it.
+    key: &'static str,
+    at: Ancestry,
+}
 
 impl<'c> OverlapCheck<'c> {
     fn new(config: &'c Config, text: &'c [u8]) -> OverlapCheck<'c> {
@@ -60,9 +65,9 @@ impl<'c> OverlapCheck<'c> {
         };
         if let Some(archive) = archive {
             let (inside, outside): (Vec<_>, Vec<_>) =
-                agents.iter().partition(|(_, at)| at.is_within(archive));
-            for (agent, _) in inside {
-                self.report_memory_in_archive(agent, archive, diagnostics);
+                agents.iter().partition(|it| it.at.is_within(archive));
+            for directory in inside {
+                self.report_memory_in_archive(directory, archive, diagnostics);
             }
             let mount_points = self.file_systems.mount_points_below(&archive.path);
             let mounted = resolve_ancestries(&self.file_systems, mount_points, ANCESTRY_TIMEOUT);
@@ -92,37 +97,52 @@ impl<'c> OverlapCheck<'c> {
         }
     }
 
-    fn agent_directories(&self) -> AgentDirectories<'c> {
-        let local = |agent: &'c Agent| match &agent.location {
-            MemoryLocation::Local { memory, .. } => Some((agent, memory.parent()?.to_path_buf())),
-            MemoryLocation::Remote { .. } => None,
+    fn agent_directories(&self) -> Vec<AgentDirectory<'c>> {
+        let local = |agent: &'c Agent| {
+            let of_layout = agent.layout.as_ref().map(|it| it.directory.as_path());
+            let directories = agent.local_directories().into_iter();
+            directories.map(move |path| {
+                let is_of_layout = of_layout == Some(path);
+                let key = if is_of_layout {
+                    "memory_dir"
+                } else {
+                    "memory_file"
+                };
+                ((agent, key), path.to_path_buf())
+            })
         };
-        let agents = self.config.agents.iter().filter_map(local);
-        let (agents, paths): (Vec<&Agent>, Vec<PathBuf>) = agents.unzip();
+        let directories = self.config.agents.iter().flat_map(local);
+        let (named, paths): (Vec<_>, Vec<PathBuf>) = directories.unzip();
         let found = resolve_ancestries(&self.file_systems, paths, ANCESTRY_TIMEOUT);
-        let known = agents.into_iter().zip(found);
-        known.filter_map(|(agent, at)| Some((agent, at?))).collect()
+        let known = named.into_iter().zip(found);
+        known
+            .filter_map(|((agent, key), at)| {
+                Some(AgentDirectory {
+                    agent,
+                    key,
+                    at: at?,
+                })
+            })
+            .collect()
     }
 
     fn report_memory_in_archive(
         &self,
-        agent: &Agent,
+        directory: &AgentDirectory<'_>,
         archive: &Ancestry,
         diagnostics: &mut Diagnostics,
     ) {
-        let message = format!(
-            "the memory of `{}` is inside archive_dir, {}",
-            agent.name,
-            archive.path.display()
-        );
+        let name = &directory.agent.name;
+        let archive = archive.path.display();
+        let message = format!("the memory of `{name}` is inside archive_dir, {archive}");
         let hint = "move one of them: retention and sweeps delete files among the entries";
-        self.add_error(diagnostics, (&agent.name, "memory_file"), message, hint);
+        self.add_error(diagnostics, (name, directory.key), message, hint);
     }
 
     /// Reports `directory` if it is the directory of an agent or inside one. Returns whether it is.
     fn report_inside_agent_directory<'d>(
         &self,
-        mut agents: impl Iterator<Item = &'d (&'c Agent, Ancestry)>,
+        mut agents: impl Iterator<Item = &'d AgentDirectory<'c>>,
         key: &str,
         directory: &Ancestry,
         diagnostics: &mut Diagnostics,
@@ -130,14 +150,14 @@ impl<'c> OverlapCheck<'c> {
     where
         'c: 'd,
     {
-        let Some((agent, at)) = agents.find(|(_, at)| directory.is_within(at)) else {
+        let Some(found) = agents.find(|it| directory.is_within(&it.at)) else {
             return false;
         };
         let message = format!(
             "{key}, {}, is inside the directory of `{}`, {}",
             directory.path.display(),
-            agent.name,
-            at.path.display()
+            found.agent.name,
+            found.at.path.display()
         );
         let hint = "move it to a directory that no agent writes to, or the memory to a directory of its own";
         self.add_error(diagnostics, ("general", key), message, hint);
@@ -147,12 +167,12 @@ impl<'c> OverlapCheck<'c> {
     /// Reports baselines in directories of agents below `baseline_dir`.
     fn report_baselines_in_agent_directories(
         &self,
-        agents: &AgentDirectories<'_>,
+        agents: &[AgentDirectory<'_>],
         baselines: &Ancestry,
         diagnostics: &mut Diagnostics,
     ) {
         let mut agents_by_directory: HashMap<&Path, &str> = HashMap::new();
-        for (agent, at) in agents {
+        for AgentDirectory { agent, at, .. } in agents {
             if at.is_within(baselines) && !baselines.is_within(at) {
                 agents_by_directory.entry(&at.path).or_insert(&agent.name);
             }

@@ -293,3 +293,37 @@ fn memory_of_agent_without_resets_is_edited_and_undone() {
     world.undo("keeper", UndoMode::Refuse).assert_ok();
     assert_eq!(read_tree(&root), before);
 }
+
+#[test]
+fn commands_say_what_an_agent_without_resets_is() {
+    let Some(program) = notes_program() else {
+        return;
+    };
+    let world = world_with_layout_agent();
+    let ran = |arguments: &[&str]| {
+        let ran = run(&program, &world, arguments);
+        let text = [ran.stdout, ran.stderr].concat();
+        (ran.status.code(), String::from_utf8(text).unwrap())
+    };
+    let (code, status) = ran(&["status"]);
+    assert_eq!(code, Some(0), "{status}");
+    assert!(
+        status.contains("LAYOUT") && !status.contains("error"),
+        "{status}"
+    );
+    let (_, doctor) = ran(&["doctor"]);
+    assert!(!doctor.contains("FAIL"), "{doctor}");
+    assert!(doctor.contains("directories of 2 agents exist"), "{doctor}");
+    for command in ["diff", "lint", "reset"] {
+        let (code, said) = ran(&[command, "keeper"]);
+        assert_ne!(code, Some(0), "{command}: {said}");
+        assert!(
+            said.contains("keeper has no baseline: it is never reset"),
+            "{command}: {said}"
+        );
+    }
+    fs::remove_file(world.agent_directory("keeper").join("tea.md")).unwrap();
+    fs::remove_dir(world.agent_directory("keeper")).unwrap();
+    let (_, doctor) = ran(&["doctor"]);
+    assert!(doctor.contains("FAIL  the directory of keeper"), "{doctor}");
+}

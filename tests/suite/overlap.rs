@@ -7,7 +7,7 @@ use std::os::unix::fs::{lchown, symlink};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use memory_shepherd::config::{self, Config, ConfigErrors, DiagnosticLevel};
+use memory_shepherd::config::{self, Config, ConfigEnvironment, ConfigErrors, DiagnosticLevel};
 
 use super::world::{World, apply_plan, bare_environment};
 use crate::skip::skip_unsupported;
@@ -67,13 +67,25 @@ fn load_config(
     baselines: &str,
     memory: &str,
 ) -> Result<Config, ConfigErrors> {
-    let text = format!(
-        "[general]\narchive_dir = {archive}\nbaseline_dir = {baselines}\n\
-         [scout]\nmemory_file = {memory}\nbaseline = scout.md\n"
-    );
+    let agent = format!("memory_file = {memory}\nbaseline = scout.md\n");
+    load_agent(root, archive, baselines, &agent)
+}
+
+/// Reads a config in `root` with these directories and the lines of one agent.
+fn load_agent(
+    root: &Path,
+    archive: &str,
+    baselines: &str,
+    agent: &str,
+) -> Result<Config, ConfigErrors> {
+    let text =
+        format!("[general]\narchive_dir = {archive}\nbaseline_dir = {baselines}\n[scout]\n{agent}");
     let path = root.join("memory-shepherd.conf");
     fs::write(&path, text).unwrap();
-    let env = bare_environment(root);
+    let env = ConfigEnvironment {
+        layout_names: vec!["notes"],
+        ..bare_environment(root)
+    };
     let loaded = config::load(&path, &env);
     // A running console reads the config in another way.
     let again = config::reload(&path, &env);
@@ -102,6 +114,7 @@ fn directory_with(names: &[&str]) -> (tempfile::TempDir, std::path::PathBuf) {
 }
 
 const MEMORY_LINE: usize = 5;
+const LAYOUT_DIRECTORY_LINE: usize = 5;
 const ARCHIVE_LINE: usize = 2;
 const BASELINES_LINE: usize = 3;
 
@@ -188,6 +201,35 @@ fn overlapping_directories_are_config_errors() {
             let found = error_lines(load_config(&root, archive, baselines, memory));
             assert_eq!(found, *expected, "{archive} {baselines} {memory} {made}");
         }
+    }
+}
+
+#[test]
+fn directory_of_a_layout_overlaps_as_that_of_a_memory_does() {
+    let reset = "memory_file = agents/scout/M.md\nbaseline = scout.md\n";
+    // The archive, the baselines, the keys of the agent's reset, and the lines of the errors.
+    let cases: [(&str, &str, &str, &[usize]); 6] = [
+        ("archives", "baselines", "", &[]),
+        ("archives", "baselines", reset, &[]),
+        // The directory above it is not the agent's.
+        ("agents/archives", "agents/baselines", "", &[]),
+        ("agents/notes/archives", "baselines", "", &[ARCHIVE_LINE]),
+        (
+            "agents/notes/archives",
+            "agents/notes",
+            reset,
+            &[ARCHIVE_LINE, BASELINES_LINE],
+        ),
+        ("agents/notes", "baselines", reset, &[LAYOUT_DIRECTORY_LINE]),
+    ];
+    for (archive, baselines, reset, expected) in cases {
+        let (_directory, root) = directory_with(&["agents/scout", "agents/notes"]);
+        let agent = format!("memory_dir = agents/notes\nlayout = notes\n{reset}");
+        let found = match load_agent(&root, archive, baselines, &agent) {
+            Ok(_) => Vec::new(),
+            errors => error_lines(errors),
+        };
+        assert_eq!(found, expected, "{archive} {baselines} {reset}");
     }
 }
 

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use super::{DoctorReport, FleetSubject};
 use crate::base::error::{self, Error};
 use crate::cli::output::format_count;
-use crate::config;
+use crate::config::{self, Agent};
 use crate::engine;
 
 /// Formats owner and mode: "uid 1000, mode 0755".
@@ -121,56 +121,34 @@ pub(super) fn check_file_systems(report: &mut DoctorReport, fleet: &FleetSubject
 
 pub(super) fn check_agent_directories(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
     let engine = fleet.engine;
-    let agents = &fleet.answering_agents;
     let mut ok_count = 0;
     let mut in_place_count = 0;
     // Hosts have checks of their own.
-    for agent in agents.iter().filter(|it| it.location.host().is_none()) {
-        let name = agent.name.as_str();
-        let memory = agent.location.memory();
-        let directory = memory.parent().unwrap_or(memory);
-        let degradation = engine.memory_checks().replacement_degradation(agent);
-        in_place_count += usize::from(matches!(degradation, Ok(Some(_))));
-        // The target of a symlink is not examined: an agent may have created the link.
-        if report_symlink(report, &format!("the directory of {name},"), directory) {
-            continue;
+    for agent in &fleet.answering_agents {
+        let mut refusal = None;
+        if agent.has_reset() {
+            let degradation = engine.memory_checks().replacement_degradation(agent);
+            in_place_count += usize::from(matches!(degradation, Ok(Some(_))));
+            refusal = degradation.err();
         }
-        match fs::metadata(directory) {
-            Ok(meta) if meta.is_dir() => {
-                // The check of the directory reports a read-only file system.
-                let written = rustix::fs::access(directory, Access::WRITE_OK);
-                let is_read_only = written == Err(Errno::ROFS);
-                if let Some(error) = degradation.err().filter(|_| !is_read_only) {
-                    report.add_error(&error.with_context(name));
-                } else if let Some((why, hint)) =
-                    write_obstacle(directory, "run as root, or as the user of the agent")
-                {
-                    report.add_failure(format!("{why}; {name} cannot be reset"), &hint);
-                } else {
-                    ok_count += 1;
-                }
-            }
-            Ok(_) => report.add_failure(
-                format!(
-                    "the directory of {name}, {}, is not a directory",
-                    directory.display()
-                ),
-                "",
-            ),
-            Err(error) => report.add_error(
-                &Error::from_io("stat", directory, &error)
-                    .with_context(format!("the directory of {name}")),
-            ),
-        }
+        let directories = agent.local_directories();
+        let checked = directories
+            .iter()
+            .map(|directory| check_agent_directory(report, agent, directory, &mut refusal))
+            .filter(|is_ok| *is_ok);
+        ok_count += usize::from(!directories.is_empty() && checked.count() == directories.len());
         // For the directories that the config names, this is a config error.
-        if engine.config().path.starts_with(directory) {
-            report.add_failure(
-                format!(
-                    "the config is inside the directory of {name}, {}",
-                    directory.display()
-                ),
-                "move it to a directory that no agent writes to",
-            );
+        for directory in directories {
+            if engine.config().path.starts_with(directory) {
+                report.add_failure(
+                    format!(
+                        "the config is inside the directory of {}, {}",
+                        agent.name,
+                        directory.display()
+                    ),
+                    "move it to a directory that no agent writes to",
+                );
+            }
         }
     }
     if ok_count > 0 {
@@ -268,4 +246,51 @@ pub(super) fn check_misplaced_memories(report: &mut DoctorReport, fleet: &FleetS
     for (agent, error) in misplaced {
         report.add_error(&error.with_context(&agent.name));
     }
+}
+
+/// Checks a directory of an agent of this machine; the first that can be written reports why no
+/// reset can replace the memory. Returns whether all is well.
+fn check_agent_directory(
+    report: &mut DoctorReport,
+    agent: &Agent,
+    directory: &Path,
+    refusal: &mut Option<Error>,
+) -> bool {
+    let name = agent.name.as_str();
+    // The target of a symlink is not examined: an agent may have created the link.
+    if report_symlink(report, &format!("the directory of {name},"), directory) {
+        return false;
+    }
+    match fs::metadata(directory) {
+        Ok(meta) if meta.is_dir() => {
+            // The check of the directory reports a read-only file system.
+            let is_read_only = rustix::fs::access(directory, Access::WRITE_OK) == Err(Errno::ROFS);
+            if let Some(error) = refusal.take_if(|_| !is_read_only) {
+                report.add_error(&error.with_context(name));
+                return false;
+            }
+            let advice = "run as root, or as the user of the agent";
+            let Some((why, hint)) = write_obstacle(directory, advice) else {
+                return true;
+            };
+            let lost = if agent.has_reset() {
+                "reset"
+            } else {
+                "changed"
+            };
+            report.add_failure(format!("{why}; {name} cannot be {lost}"), &hint);
+        }
+        Ok(_) => report.add_failure(
+            format!(
+                "the directory of {name}, {}, is not a directory",
+                directory.display()
+            ),
+            "",
+        ),
+        Err(error) => report.add_error(
+            &Error::from_io("stat", directory, &error)
+                .with_context(format!("the directory of {name}")),
+        ),
+    }
+    false
 }

@@ -72,9 +72,10 @@ pub struct Observation {
 }
 
 impl Observation {
-    /// Returns whether the memory's content is known: it was read, or is provably absent.
+    /// Returns whether all is known that an observation is about: the memory was read, or is
+    /// provably absent, or is one of several files, which are read when they are looked at.
     pub fn is_content_known(&self) -> bool {
-        self.content.is_some() || self.is_absent
+        self.content.is_some() || self.is_absent || self.state == State::Layout
     }
 
     /// Returns whether the scratch is known: without a boundary and a baseline, no line of the

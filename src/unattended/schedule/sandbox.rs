@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use super::UnitScope;
 use super::escape::{quote, unit_path};
 use crate::base::error::Result;
-use crate::config::{Agent, Config, MemoryLocation};
+use crate::config::{Agent, Config};
 
 /// How the units of a user are confined.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -259,10 +259,8 @@ pub fn writable_directories(
 
 /// Returns the directories of the memories that are on this machine.
 fn local_directories(agents: &[&Agent]) -> impl Iterator<Item = PathBuf> {
-    agents.iter().filter_map(|agent| match &agent.location {
-        MemoryLocation::Local { memory, .. } => Some(memory.parent()?.to_path_buf()),
-        MemoryLocation::Remote { .. } => None,
-    })
+    let directories = agents.iter().flat_map(|agent| agent.local_directories());
+    directories.map(Path::to_path_buf)
 }
 
 /// Whether one of the agents is on another host.

@@ -504,7 +504,8 @@ impl<'a> Run<'a> {
             if swapped.method == SwapMethod::InPlace {
                 turn.add_note_once("written in place: the memory is a mount point");
             }
-            if swapped.method == SwapMethod::Create {
+            // The list of files says it of each.
+            if swapped.method == SwapMethod::Create && turn.event.files.is_empty() {
                 turn.add_note_once("created; there was no file");
             }
             outcomes.push(swapped);
