@@ -55,17 +55,7 @@ fn read_environment() -> Environment {
     let home = env::home_dir().filter(|home| home.is_absolute());
     // A deleted current directory has no path, and relative paths name nothing there.
     let cwd = env::current_dir().unwrap_or_else(|_| PathBuf::from("/proc/self/cwd"));
-    let user_database = UserDatabase {
-        find_private_group,
-        find_user_name: |uid| {
-            let user = get_user_by_uid(uid)?;
-            Some(user.name().to_string_lossy().into_owned())
-        },
-        find_group_name: |gid| {
-            let group = get_group_by_gid(gid)?;
-            Some(group.name().to_string_lossy().into_owned())
-        },
-    };
+    let user_database = system_user_database();
     let trusted_user = TrustedUser {
         uid,
         database: user_database,
@@ -120,6 +110,20 @@ fn read_environment() -> Environment {
                 name: user.name().to_string_lossy().into_owned(),
                 groups: groups.iter().map(|group| group.gid()).collect(),
             })
+        },
+    }
+}
+
+fn system_user_database() -> UserDatabase {
+    UserDatabase {
+        find_private_group,
+        find_user_name: |uid| {
+            let user = get_user_by_uid(uid)?;
+            Some(user.name().to_string_lossy().into_owned())
+        },
+        find_group_name: |gid| {
+            let group = get_group_by_gid(gid)?;
+            Some(group.name().to_string_lossy().into_owned())
         },
     }
 }

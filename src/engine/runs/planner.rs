@@ -618,19 +618,8 @@ impl Planner {
             }
             _ => step.action = StepAction::Remove,
         }
-        step.is_confirmation_typed |= written_since && mode == UndoMode::Overwrite;
-        let run = &records.record.event.run;
-        match (mode, step.action) {
-            _ if !written_since => {}
-            (UndoMode::Append, StepAction::Remove | StepAction::PutBack) => {
-                return Err(nothing_to_append_to_error(run, step.action));
-            }
-            (UndoMode::Refuse, StepAction::Remove | StepAction::PutBack) => {
-                let error = nothing_to_append_to_error(run, step.action);
-                step.notes.push(error.to_string());
-            }
-            (UndoMode::Refuse, _) => step.notes.push("the agent has written since".to_string()),
-            (UndoMode::Append | UndoMode::Overwrite, _) => {}
+        if written_since {
+            note_written_since(&mut step, mode, &records.record.event.run)?;
         }
         step.undone_run = Some(UndoneRun {
             run: records.record.event.run.clone(),
@@ -640,6 +629,27 @@ impl Planner {
         });
         Ok(Some(step))
     }
+}
+
+/// Tells in the step of an undo that its agent has written since the run.
+///
+/// # Errors
+/// The new notes are to be appended, and there will be no file to append them to.
+fn note_written_since(step: &mut PlanStep, mode: UndoMode, run: &str) -> Result<()> {
+    let is_file_left = !matches!(step.action, StepAction::Remove | StepAction::PutBack);
+    match mode {
+        UndoMode::Append if !is_file_left => {
+            return Err(nothing_to_append_to_error(run, step.action));
+        }
+        UndoMode::Refuse if !is_file_left => {
+            let error = nothing_to_append_to_error(run, step.action);
+            step.notes.push(error.to_string());
+        }
+        UndoMode::Refuse => step.notes.push("the agent has written since".to_string()),
+        UndoMode::Append => {}
+        UndoMode::Overwrite => step.is_confirmation_typed = true,
+    }
+    Ok(())
 }
 
 /// Leaves out agents that are never reset, unless the plan is about one agent: a run of several is not

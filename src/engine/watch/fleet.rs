@@ -352,24 +352,28 @@ impl WatchLoop {
             Ok(watcher) => watch.watcher = Some(watcher),
             Err(error) => watch.stop_watching(&error),
         }
-        if is_read_first {
-            return watch;
+        if !is_read_first {
+            watch.watch_trusted_directories();
+            start_first_read(&watch.watch, &watch.sweep, &watch.messages);
         }
-        watch.change_scopes = change_scopes(&watch.watch);
-        let trusted = watch.trusted_directories();
-        // A sweep finds out which of the others exist.
-        let has_others = trusted.len() < watch.change_scopes.len();
-        let inode_of = |path: PathBuf| watch.directory_inode(&path).map(|inode| (path, inode));
+        watch
+    }
+
+    /// Watches what is on file systems that do not hang, and schedules the sweep that finds out which
+    /// of the other directories exist.
+    fn watch_trusted_directories(&mut self) {
+        self.change_scopes = change_scopes(&self.watch);
+        let trusted = self.trusted_directories();
+        let has_others = trusted.len() < self.change_scopes.len();
+        let inode_of = |path: PathBuf| self.directory_inode(&path).map(|inode| (path, inode));
         let existing: DirectoryInodes = trusted.into_iter().filter_map(inode_of).collect();
-        watch.watch_existing_directories(&existing);
-        let interval = match (has_others, watch.is_unwatched) {
+        self.watch_existing_directories(&existing);
+        let interval = match (has_others, self.is_unwatched) {
             (true, _) => Duration::ZERO,
             (false, true) => UNWATCHED_SWEEP_INTERVAL,
             (false, false) => SWEEP_INTERVAL,
         };
-        watch.next_sweep = Some(watch.watch.context.clock().instant() + interval);
-        start_first_read(&watch.watch, &watch.sweep, &watch.messages);
-        watch
+        self.next_sweep = Some(self.watch.context.clock().instant() + interval);
     }
 
     fn run(mut self, inbox: &Receiver<FleetMessage>) {

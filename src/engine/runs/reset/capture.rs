@@ -62,12 +62,8 @@ impl<'a> MemoryCapture<'_, 'a> {
             entry_writer.write(&mut reading, bytes)
         })?;
         self.check_object(agent, &history, directory, &object, event)?;
-        let note = set_state_before(
-            &mut event.change,
-            &object,
-            attributes.as_ref(),
-            &mut reading,
-        );
+        let change = &mut event.change;
+        let note = set_state_before(change, &object, attributes.as_ref(), &mut reading);
         note.into_iter().for_each(|note| event.add_note(&note));
         let classification = self.classify_found(agent, &object, &references, &reading);
         let mut source = self.run.content_source(agent, step, &references.current)?;
@@ -85,7 +81,6 @@ impl<'a> MemoryCapture<'_, 'a> {
             event.baseline = Some(references.current.digest());
             return Ok(None);
         }
-        let is_absent = object == MemoryObject::Absent;
         // There was no file before the undone run, and there is none now, or the same link.
         if source.is_in_place(event.change.before.as_ref()) {
             return Ok(None);
@@ -96,6 +91,7 @@ impl<'a> MemoryCapture<'_, 'a> {
             .map(|push| source.apply_push(&self.run.runs.undo_sources, push))
             .transpose()?;
         event.change.after = Some(source.state.clone());
+        let is_absent = object == MemoryObject::Absent;
         event.baseline = match step.undone_run {
             Some(_) => source.baseline,
             None => Some(references.current.digest()),
@@ -107,12 +103,12 @@ impl<'a> MemoryCapture<'_, 'a> {
         }
         let finish = || entry_writer.finish(&reading, &classification);
         let entry = self.pending_entry(queued, agent, &object, event, now, finish)?;
-        let is_large = reading.size > LARGE_MEMORY_BYTES;
-        let remainder = is_large.then(|| entry.archived_remainder(&reading, &classification));
-        let append_offset = match (kept_offset.flatten(), &appended_to) {
-            (Some(offset), _) => Some(offset_of_kept_scratch(&entry, &reading, offset)?),
-            (None, Some(left)) => entry.new_notes_offset(&reading, &classification, left),
-            (None, None) => None,
+        let remainder = (reading.size > LARGE_MEMORY_BYTES)
+            .then(|| entry.archived_remainder(&reading, &classification));
+        let append_offset = match kept_offset.flatten() {
+            Some(offset) => Some(offset_of_kept_scratch(&entry, &reading, offset)?),
+            None => appended_to
+                .and_then(|left| entry.new_notes_offset(&reading, &classification, &left)),
         };
         Ok(Some(Captured {
             source,

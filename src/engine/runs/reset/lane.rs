@@ -547,6 +547,12 @@ impl<'r, 'a> ResetLane<'r, 'a> {
             self.queue.push_front(queued);
         }
         self.batch_length = done.len();
+        self.end_uncaptured(done)
+    }
+
+    /// Ends the turns that have nothing to replace, and returns the others.
+    fn end_uncaptured(&mut self, done: Vec<CaptureOutcome<'a>>) -> Turns<'a, Vec<Captured>> {
+        let run = self.run;
         let mut turns = Vec::with_capacity(done.len());
         for began in done {
             match began {

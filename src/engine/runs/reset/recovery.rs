@@ -85,6 +85,96 @@ fn installed_memory(change: &FileChange) -> InstalledMemory {
     }
 }
 
+/// The swaps of an interrupted turn.
+struct InterruptedSwaps<'t> {
+    agent: &'t Agent,
+    journal: &'t Journal,
+    /// What the ledger has of the agent since the turn began.
+    past: &'t [RunEvent],
+    /// Whether the turn is part of that.
+    is_recorded: bool,
+    progress: SwapProgress,
+}
+
+impl InterruptedSwaps<'_> {
+    /// Finishes or takes back the swap of one file; `None` if this is not the directory of the run.
+    fn recover_file(
+        &self,
+        transaction: &mut Transaction,
+        number: usize,
+        directory: Box<dyn MemoryDirectory>,
+        left: FileProgress,
+        notes: &mut Vec<String>,
+    ) -> Result<Option<RecoveredFile>, Error> {
+        let file = transaction.files[number].clone();
+        let mut takeover_names = left.takeover_names;
+        if self.agent.location.host().is_some() {
+            let name = durable::new_random_name()?;
+            self.journal.append_durably(&JournalRecord::TakenOver {
+                file: number,
+                name: name.clone(),
+            })?;
+            takeover_names.push(name);
+        }
+        let change = &mut transaction.event.file_changes_mut()[number];
+        let recovered = directory.recover(&InterruptedRun {
+            name: file.staged_name,
+            takeover_names,
+            directory_id: file.directory_id,
+            memory_inode: file.inode,
+            creates_memory: change.before == Some(FileState::Absent),
+            installed: installed_memory(change),
+            progress: if self.is_recorded || change.method.is_some() {
+                SwapProgress::Done
+            } else {
+                self.progress
+            },
+            displaced: left.swapped_names,
+        })?;
+        let Some(recovered) = recovered else {
+            return Ok(None);
+        };
+        // The swap must be on the disk before the journal line about it, which comes next.
+        durable::sync_all(directory.take_unsynced())?;
+        change.method = change.method.or(recovered.method);
+        let is_decided = matches!(self.progress, SwapProgress::Decided);
+        if change.method.is_none() && !self.is_recorded && is_decided {
+            change.after = None;
+            notes.push(format!(
+                "{} stays as it is: what was to replace it is gone",
+                file.path.display()
+            ));
+        }
+        let is_entry_recorded = take_recorded_entries(change, self.past);
+        let past_changes = self.past.iter();
+        let past_changes = past_changes.filter_map(|it| it.file_changes().get(number));
+        let recorded_kept_names: Vec<String> =
+            past_changes.flat_map(|it| it.kept_names.clone()).collect();
+        change.kept_names.clone_from(&recorded_kept_names);
+        let mut known_digests = file.known_digests;
+        known_digests.extend(change.after.as_ref().and_then(FileState::digest));
+        let mut names = recovered.displaced;
+        // An agent may have created more such names, which cannot be told from the run's.
+        let remaining_names = names.split_off(MAX_DISPLACED_FILES.min(names.len()));
+        Ok(Some(RecoveredFile {
+            path: file.path,
+            directory,
+            has_displaced: !names.is_empty(),
+            recorded_kept_names,
+            is_entry_recorded,
+            displaced: DisplacedFiles {
+                file: number,
+                names,
+                remaining_names,
+                known_digests,
+                archived_content: None,
+                late_writes: left.late_writes,
+                unmarked_swap: recovered.method,
+            },
+        }))
+    }
+}
+
 /// Takes from a change the late entries that earlier records of its run name. Returns whether they
 /// name its entry, too, which then has their findings.
 fn take_recorded_entries(change: &mut FileChange, past: &[RunEvent]) -> bool {
@@ -101,6 +191,33 @@ fn take_recorded_entries(change: &mut FileChange, past: &[RunEvent]) -> bool {
         return true;
     }
     false
+}
+
+/// Reads the files of a finished turn again, and adds what is wrong to `notes`. Returns the kind of
+/// error, if one was found.
+fn read_back_files(
+    files: &[RecoveredFile],
+    event: &RunEvent,
+    notes: &mut Vec<String>,
+) -> Option<ErrorKind> {
+    let mut kind = None;
+    for file in files {
+        let change = &event.file_changes()[file.displaced.file];
+        if change.method.is_none() {
+            kind = Some(ErrorKind::Partial);
+            continue;
+        }
+        let read_back = read_back(file.directory.as_ref(), &file.path, change);
+        // If the memory was absent, the agent may have created it before recovery could.
+        if matches!(read_back, Ok(ReadBack::Other)) {
+            kind = Some(ErrorKind::Partial);
+        }
+        if let Some((note, problem)) = describe_read_back(read_back) {
+            notes.push(note);
+            kind = kind.or(problem);
+        }
+    }
+    kind
 }
 
 /// Reads a file again, and compares its beginning with what the run installed.
@@ -501,85 +618,30 @@ impl Recoverer<'_, '_> {
             .ledger_events_after(&transaction.event, transaction.ledger_seq)?;
         let is_recorded = transaction.is_recorded_by(&past);
         let journal = Journal::open(journal_path)?;
+        let swaps = InterruptedSwaps {
+            agent,
+            journal: &journal,
+            past: &past,
+            is_recorded,
+            progress: match (transaction.files.len(), progress.is_decided) {
+                (1, _) => SwapProgress::Unknown,
+                (_, true) => SwapProgress::Decided,
+                (_, false) => SwapProgress::NotBegun,
+            },
+        };
         let mut recovered_files = Vec::new();
         let mut unfinished = Vec::new();
-        let swap_progress = match (transaction.files.len(), progress.is_decided) {
-            (1, _) => SwapProgress::Unknown,
-            (_, true) => SwapProgress::Decided,
-            (_, false) => SwapProgress::NotBegun,
-        };
         for (number, directory) in directories {
-            let file = transaction.files[number].clone();
-            let FileProgress {
-                swapped_names,
-                mut takeover_names,
-                late_writes,
-            } = std::mem::take(&mut progress.files[number]);
-            if agent.location.host().is_some() {
-                let name = durable::new_random_name()?;
-                journal.append_durably(&JournalRecord::TakenOver {
-                    file: number,
-                    name: name.clone(),
-                })?;
-                takeover_names.push(name);
-            }
-            let change = &transaction.event.file_changes()[number];
-            let recovered = directory.recover(&InterruptedRun {
-                name: file.staged_name,
-                takeover_names,
-                directory_id: file.directory_id,
-                memory_inode: file.inode,
-                creates_memory: change.before == Some(FileState::Absent),
-                installed: installed_memory(change),
-                progress: if is_recorded || change.method.is_some() {
-                    SwapProgress::Done
-                } else {
-                    swap_progress
-                },
-                displaced: swapped_names,
-            })?;
+            let left = std::mem::take(&mut progress.files[number]);
+            let recovered =
+                swaps.recover_file(&mut transaction, number, directory, left, &mut unfinished)?;
             let Some(recovered) = recovered else {
+                let path = &transaction.files[number].path;
                 let why = "it is another directory now";
-                self.keep_journal(agent, journal_path, &transaction, &file.path, why);
+                self.keep_journal(agent, journal_path, &transaction, path, why);
                 return Ok(None);
             };
-            // The swap must be on the disk before the journal line about it, which comes next.
-            durable::sync_all(directory.take_unsynced())?;
-            let change = &mut transaction.event.file_changes_mut()[number];
-            change.method = change.method.or(recovered.method);
-            if change.method.is_none() && !is_recorded && progress.is_decided {
-                change.after = None;
-                unfinished.push(format!(
-                    "{} stays as it is: what was to replace it is gone",
-                    file.path.display()
-                ));
-            }
-            let is_entry_recorded = take_recorded_entries(change, &past);
-            let past_changes = past.iter().filter_map(|it| it.file_changes().get(number));
-            let recorded_kept_names: Vec<String> =
-                past_changes.flat_map(|it| it.kept_names.clone()).collect();
-            change.kept_names.clone_from(&recorded_kept_names);
-            let mut known_digests = file.known_digests;
-            known_digests.extend(change.after.as_ref().and_then(FileState::digest));
-            let mut names = recovered.displaced;
-            // An agent may have created more such names, which cannot be told from the run's.
-            let remaining_names = names.split_off(MAX_DISPLACED_FILES.min(names.len()));
-            recovered_files.push(RecoveredFile {
-                path: file.path,
-                directory,
-                has_displaced: !names.is_empty(),
-                recorded_kept_names,
-                is_entry_recorded,
-                displaced: DisplacedFiles {
-                    file: number,
-                    names,
-                    remaining_names,
-                    known_digests,
-                    archived_content: None,
-                    late_writes,
-                    unmarked_swap: recovered.method,
-                },
-            });
+            recovered_files.push(recovered);
         }
         let event = transaction.event;
         let mut changes = event.file_changes().iter();
@@ -718,25 +780,9 @@ impl Recoverer<'_, '_> {
             };
         }
         let is_finished_turn = is_own_run && was_swapped && !is_recorded;
-        let mut kind = None;
-        if is_finished_turn {
-            for file in &files {
-                let change = &event.file_changes()[file.displaced.file];
-                if change.method.is_none() {
-                    kind = Some(ErrorKind::Partial);
-                    continue;
-                }
-                let read_back = read_back(file.directory.as_ref(), &file.path, change);
-                // If the memory was absent, the agent may have created it before recovery could.
-                if matches!(read_back, Ok(ReadBack::Other)) {
-                    kind = Some(ErrorKind::Partial);
-                }
-                if let Some((note, problem)) = describe_read_back(read_back) {
-                    notes.push(note);
-                    kind = kind.or(problem);
-                }
-            }
-        }
+        let kind = is_finished_turn
+            .then(|| read_back_files(&files, &event, &mut notes))
+            .flatten();
         // If everything is archived and recorded already, only the removal of the files is worth a
         // line.
         if must_record || is_recorded && has_displaced && is_settled {
