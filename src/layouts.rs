@@ -81,7 +81,7 @@ pub struct Collection {
 pub struct MemoryItem {
     /// Its id, which is stable while the document exists.
     pub id: String,
-    /// Its title, which agents write.
+    /// Its title, which agents write; [`MemoryItem::title_of`] makes one of a text.
     pub title: String,
     /// The file that holds it, below the directory of the memory.
     pub path: PathBuf,
@@ -92,6 +92,17 @@ pub struct MemoryItem {
     /// Who may see it, where not everyone may.
     pub visible_to: Option<String>,
 }
+
+impl MemoryItem {
+    /// Makes a title of a text: its first line, at most [`MAX_TITLE_CHARS`] of it.
+    pub fn title_of(text: &str) -> String {
+        let line = text.lines().next().unwrap_or_default();
+        line.chars().take(MAX_TITLE_CHARS).collect()
+    }
+}
+
+/// Maximum length of a title in characters: more than a line of a screen has.
+pub const MAX_TITLE_CHARS: usize = 300;
 
 /// The content of an item.
 #[derive(Clone, Debug, PartialEq, Eq)]

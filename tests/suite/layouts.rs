@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 use memory_shepherd::base::error::ErrorKind;
 use memory_shepherd::config::{self, ConfigEnvironment};
 use memory_shepherd::engine::{Engine, Operation, Plan, State, UndoMode};
-use memory_shepherd::layouts::{HealthSeverity, MemoryItem, OperationRequest};
+use memory_shepherd::layouts::{HealthSeverity, MAX_TITLE_CHARS, MemoryItem, OperationRequest};
 use serde_json::Value;
 
 use super::edited_files::read_tree;
@@ -71,6 +71,15 @@ fn memory_is_listed_searched_and_checked_and_stays_as_it_is() {
     assert_eq!(health[0].check, "long");
     assert_eq!(health[0].severity, HealthSeverity::Warning);
     assert_eq!(read_tree(&root), before);
+}
+
+#[test]
+fn endless_line_makes_a_title_of_bounded_length() {
+    let world = world_with_notes();
+    let path = world.agent_directory("scout").join("kept/endless.md");
+    fs::write(path, "é".repeat(1 << 20)).unwrap();
+    let titled = format!("kept/endless.md: {}", "é".repeat(MAX_TITLE_CHARS));
+    assert_eq!(items(&world.engine(), "kept")[0], titled);
 }
 
 #[test]

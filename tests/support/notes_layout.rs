@@ -44,7 +44,7 @@ fn note_pages<'f>(files: &'f MemoryFiles, directory: &'static Path) -> Result<It
         let text = String::from_utf8_lossy(&read_note(files, &path)?).into_owned();
         Ok(MemoryItem {
             id: path.display().to_string(),
-            title: text.lines().next().unwrap_or_default().to_string(),
+            title: MemoryItem::title_of(&text),
             path,
             size,
             modified: DateTime::<Utc>::from_timestamp(seconds, 0).map(|time| time.fixed_offset()),
