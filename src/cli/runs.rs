@@ -335,7 +335,7 @@ fn reset_agents(
     args: &ResetArgs,
 ) -> CommandResult {
     // Exit code 0 would look like a reset of every agent.
-    if args.agents.is_empty() && engine.config().agents.is_empty() {
+    if args.agents.is_empty() && engine.config().reset_agents().next().is_none() {
         let error = no_agents_error(engine, "reset");
         return Err(error
             .with_hint("pass --config FILE to use another config")

@@ -582,7 +582,7 @@ pub(super) fn user_sandbox(engine: &Engine, scope: UnitScope) -> UserSandbox {
     let user = rustix::process::geteuid().as_raw();
     let group = rustix::process::getegid().as_raw();
     let foreign_memory = || {
-        let mut agents = engine.config().agents.iter();
+        let mut agents = engine.config().reset_agents();
         let is_foreign = |owner: FileOwner| owner.uid != user || owner.gid != group;
         let agent = agents.find(|it| engine.context().memory_owner(it).is_some_and(is_foreign))?;
         let name = &agent.name;
@@ -596,18 +596,23 @@ pub(super) fn user_sandbox(engine: &Engine, scope: UnitScope) -> UserSandbox {
     obstacle.map_or(UserSandbox::Namespaces, UserSandbox::FiltersOnly)
 }
 
-/// Refuses a config without agents: timers without effect would look like resets.
+/// Refuses a config without agents to reset: timers without effect would look like resets.
 fn check_has_agents(engine: &Engine) -> Result<()> {
-    match engine.config().agents.as_slice() {
-        [] => Err(no_agents_error(engine, "schedule")),
-        _ => Ok(()),
+    match engine.config().reset_agents().next() {
+        None => Err(no_agents_error(engine, "schedule")),
+        Some(_) => Ok(()),
     }
 }
 
-/// Returns the error of a config without agents, in which there is nothing to `act` on.
+/// Returns the error of a config without agents to reset, in which there is nothing to `act` on.
 pub(super) fn no_agents_error(engine: &Engine, act: &str) -> Error {
     let config = engine.config().path.display();
-    let message = format!("config {config} has no agents; nothing to {act}");
+    let agents = if engine.config().agents.is_empty() {
+        "no agents"
+    } else {
+        "only agents that are never reset"
+    };
+    let message = format!("config {config} has {agents}; nothing to {act}");
     let check = engine.command_line("config check");
     Error::new(ErrorKind::Config, message).with_hint(format!("`{check}` shows how to add an agent"))
 }

@@ -35,8 +35,8 @@ pub(super) const LINT_SECTION: &str = "lint";
 /// The section of alerts.
 pub(super) const ALERTS_SECTION: &str = "alerts";
 const AGENT_KEYS: &[&str] = &["memory_file", "remote_host", "memory_dir"];
-/// The keys that a memory needs which is reset.
-const RESET_KEYS: &[&str] = &["memory_file", "remote_memory", "baseline"];
+/// The keys of an agent that has a memory which is reset.
+pub(super) const RESET_KEYS: &[&str] = &["memory_file", "remote_memory", "baseline"];
 
 /// Number of agents' sections that are read together.
 const SECTIONS_PER_PART: usize = 32;
@@ -454,11 +454,12 @@ impl ConfigReader<'_> {
     /// Checks that layouts are known and have a directory, and directories a layout.
     fn check_layouts(&mut self, agents: &[AgentSection<'_>], known: &[&str]) {
         for (_, _, slots) in agents {
-            let (source, message, hint) = match (slots.get("layout"), slots.get("memory_dir")) {
-                (Some(KeySlot::Set(name, source)), _)
-                    if !known.contains(&name.to_string().as_str()) =>
-                {
-                    let name = name.to_string();
+            let set = |key| match slots.get(key) {
+                Some(KeySlot::Set(value, source)) => Some((value.to_string(), source)),
+                _ => None,
+            };
+            let (source, message, hint) = match (set("layout"), slots.get("memory_dir")) {
+                (Some((name, source)), _) if !known.contains(&name.as_str()) => {
                     let hint = match closest_match(&name, known.iter().copied()) {
                         Some(meant) => format!("did you mean `{meant}`?"),
                         None if known.is_empty() => "this program has no layouts".to_string(),
@@ -466,7 +467,7 @@ impl ConfigReader<'_> {
                     };
                     (source, format!("no layout is named `{name}`"), hint)
                 }
-                (Some(KeySlot::Set(_, source)), None) => {
+                (Some((_, source)), None | Some(KeySlot::Empty(_))) => {
                     let message = "`layout` needs `memory_dir`".to_string();
                     (source, message, "add `memory_dir = DIRECTORY`".to_string())
                 }
@@ -675,9 +676,11 @@ impl ConfigReader<'_> {
         slots: &KeySlots<'_>,
         kind: SectionKind,
     ) {
-        // A memory with a layout needs none that is reset.
-        let is_without_reset =
-            is_given(slots, "memory_dir") && !RESET_KEYS.iter().any(|key| is_given(slots, key));
+        // An agent with a layout may lack a memory that is reset.
+        let is_without_reset = ["layout", "memory_dir"]
+            .iter()
+            .all(|key| is_given(slots, key))
+            && !RESET_KEYS.iter().any(|key| is_given(slots, key));
         for doc in CONFIG_KEYS.iter().filter(|doc| doc.is_allowed_in(kind)) {
             let key = doc.name;
             let is_required = doc.is_required

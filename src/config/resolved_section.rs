@@ -11,6 +11,7 @@ use super::alert_settings::{
 };
 use super::ini::SourceLine;
 use super::keys::{CONFIG_KEYS, KEYS_NOT_INHERITED, KeySpec, KeyValue, PathBases, SectionKind};
+use super::parser::RESET_KEYS;
 use super::{
     ACCEPT_IN_PLACE, Agent, AgentLayout, FindingsPolicy, GeneralSettings, LintConfig,
     MemoryLocation, ProtectLevel, SealRequirement, SftpExtension, SshHost,
@@ -314,9 +315,9 @@ impl ResolvedSection {
     pub(super) fn to_agent(&self, name: &str, section_line: usize, kind: SectionKind) -> Agent {
         let layout = self.text("layout").zip(self.path("memory_dir"));
         // An agent whose baseline is missing by mistake is one that is reset.
-        let reset_keys = ["memory_file", "remote_memory", "baseline"];
-        let has_reset = layout.is_none() || reset_keys.iter().any(|key| self.find(key).is_some());
-        let directory = || layout.as_ref().map(|(_, directory)| directory.clone());
+        let has_reset = layout.is_none() || RESET_KEYS.iter().any(|key| self.find(key).is_some());
+        let directory = layout.as_ref().filter(|_| !has_reset);
+        let directory = || directory.map(|(_, directory)| directory.clone());
         let location = match kind {
             SectionKind::RemoteAgent => MemoryLocation::Remote {
                 host: SshHost {

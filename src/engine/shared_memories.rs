@@ -122,7 +122,7 @@ impl KnownSharing {
     fn from_agents(agents: &[Agent]) -> KnownSharing {
         let mut sharing = KnownSharing::default();
         let agents = agents.iter().enumerate();
-        for (index, agent) in agents {
+        for (index, agent) in agents.filter(|(_, agent)| agent.has_reset()) {
             let Some(host) = agent.location.host() else {
                 continue;
             };
@@ -253,6 +253,9 @@ impl SharedMemories {
     /// Returns another agent with the same memory file, if there is one: among those that the last
     /// refresh found, and confirmed now.
     pub(super) fn known_sharing_agent(&self, agent: &Agent) -> Option<String> {
+        if !agent.has_reset() {
+            return None;
+        }
         if let MemoryLocation::Remote { host, .. } = &agent.location {
             self.resolve_paths(host);
             let index = self.context.config().agent_index(&agent.name)?;
@@ -294,6 +297,7 @@ impl SharedMemories {
         indexes
             .into_iter()
             .filter_map(|index| agents.get(index))
+            .filter(|agent| agent.has_reset())
             .collect()
     }
 

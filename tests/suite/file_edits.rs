@@ -1,4 +1,4 @@
-//! Edits: steps of several files, their undo, and what a crash within them leaves.
+//! Edits: steps of several files, their undo, and recovery after a crash.
 
 use std::fs;
 use std::io::Write;
@@ -13,7 +13,7 @@ use memory_shepherd::layouts::FileEdit;
 use memory_shepherd::transport::local::LocalTransport;
 
 use super::crashes::{crash_at_call, runs_to_end};
-use super::edited_files::{edit, edited, edits, read_tree, write_notes};
+use super::edited_files::{Tree, edit, edited, edits, read_tree, write_notes};
 use super::world::{InterposingTransport, RunOutput, TransportCall, World, apply_plan};
 
 /// A world whose agent has three files beside its memory.
@@ -97,12 +97,12 @@ fn reset_and_edit_are_undone_newest_first() {
     assert_eq!(read_tree(&root), between);
     world.undo("scout", UndoMode::Refuse).assert_ok();
     assert_eq!(read_tree(&root), before);
-    // Their undo is no change of the memory.
+    // The memory can still be reset.
     world.reset().assert_ok();
 }
 
 #[test]
-fn moved_file_refuses_the_whole_step() {
+fn changed_file_refuses_the_whole_edit() {
     let world = world_with_files();
     let root = world.agent_directory("scout");
     let plan = plan_edits(&world, &world.engine(), &edits(5));
@@ -113,7 +113,7 @@ fn moved_file_refuses_the_whole_step() {
     assert_eq!(refused.kind, Some(ErrorKind::Conflict));
     assert!(ran.note().contains("notes/empty.md"), "{}", ran.note());
     assert_eq!(read_tree(&root), before);
-    // A plan is not made from a content that is not there, either.
+    // A plan based on outdated content is refused, too.
     let plan = plan_edits(&world, &world.engine(), &edits(5));
     assert_eq!(plan.skipped[0].kind, Some(ErrorKind::Conflict));
 }
@@ -183,7 +183,7 @@ fn directory_with_new_files_outlives_the_undo() {
 }
 
 #[test]
-fn paths_out_of_the_root_and_other_objects_are_refused() {
+fn edit_out_of_root_or_of_no_file_is_refused() {
     let world = world_with_files();
     let root = world.agent_directory("scout");
     let engine = world.engine();
@@ -210,20 +210,39 @@ fn paths_out_of_the_root_and_other_objects_are_refused() {
     );
 }
 
-/// Crashes an edit at each call in turn. The next run leaves all of it or nothing, and says which.
-/// Returns how often it was finished and how often given up.
-fn crash_edit_at_every_call(count: usize, exchanges: bool) -> [usize; 2] {
-    let transport = |world: &World| match exchanges {
-        true => LocalTransport::new(world.clock.clone()),
-        false => LocalTransport::without_kernel_features(world.clock.clone()),
+/// Plans an edit of `count` files in a new world, or the undo of one. Returns the plan with the trees
+/// before and after it.
+fn planned_world(count: usize, operation: Operation) -> (World, Plan, [Tree; 2]) {
+    let world = world_with_files();
+    let original = read_tree(&world.agent_directory("scout"));
+    let changed = edited(original.clone(), &edits(count));
+    let plan = plan_edits(&world, &world.engine(), &edits(count));
+    if operation == Operation::Edit {
+        return (world, plan, [original, changed]);
+    }
+    apply_plan(&world.engine(), &plan).assert_ok();
+    let target = UndoTarget::Agents(vec!["scout".to_string()]);
+    let undo = world
+        .engine()
+        .planner()
+        .plan_undo(&target, UndoMode::Refuse, false);
+    (world, undo.unwrap(), [changed, original])
+}
+
+/// Crashes an edit of `count` files, or its undo, at each call in turn; recovery leaves all of it or
+/// nothing. Returns how often it was finished and how often given up.
+fn crash_at_every_call(count: usize, operation: Operation, has_exchange: bool) -> [usize; 2] {
+    let transport = |world: &World| {
+        if has_exchange {
+            LocalTransport::new(world.clock.clone())
+        } else {
+            LocalTransport::without_kernel_features(world.clock.clone())
+        }
     };
     let mut ends = [0, 0];
     for point in 0.. {
-        let world = world_with_files();
+        let (world, plan, [before, after]) = planned_world(count, operation);
         let root = world.agent_directory("scout");
-        let before = read_tree(&root);
-        let after = edited(before.clone(), &edits(count));
-        let plan = plan_edits(&world, &world.engine(), &edits(count));
         let engine = world.engine_with_transport(crash_at_call(transport(&world), point));
         if runs_to_end(|| apply_plan(&engine, &plan)) {
             assert_eq!(read_tree(&root), after);
@@ -245,24 +264,103 @@ fn crash_edit_at_every_call(count: usize, exchanges: bool) -> [usize; 2] {
         assert!(world.pending_journals().is_empty(), "point {point}");
         assert_eq!(recovered.len(), usize::from(is_finished), "point {point}");
         ends[usize::from(!is_finished)] += 1;
-        let changes = edit_records(&world).into_iter();
-        let changes = changes.filter(|record| record.event.has_changed_files());
-        assert_eq!(changes.count(), usize::from(is_finished), "point {point}");
-        if is_finished {
+        let is_of_plan = |record: &&LedgerRecord| {
+            record.event.operation == operation && record.event.has_changed_files()
+        };
+        let records = world.read_records();
+        let changes = records.iter().filter(is_of_plan).count();
+        assert_eq!(changes, usize::from(is_finished), "point {point}");
+        if is_finished && operation == Operation::Edit {
             world.undo("scout", UndoMode::Refuse).assert_ok();
-            assert_eq!(read_tree(&root), before, "point {point}");
+        } else if is_finished {
+            world.redo("scout").assert_ok();
         }
+        assert_eq!(read_tree(&root), before, "point {point}");
     }
     ends
 }
 
-#[test]
-fn crash_at_any_call_of_an_edit_leaves_all_or_nothing() {
-    for exchanges in [true, false] {
-        for count in [1, 2, 5] {
-            let [finished, given_up] = crash_edit_at_every_call(count, exchanges);
-            println!("{count} files: finished at {finished} calls, given up at {given_up}");
+fn crash_edits_and_undos(has_exchange: bool) {
+    for count in [1, 2, 5] {
+        for operation in [Operation::Edit, Operation::Undo] {
+            let [finished, given_up] = crash_at_every_call(count, operation, has_exchange);
+            let operation = operation.as_str();
+            println!("{operation} of {count}: {finished} times finished, {given_up} given up");
             assert!(finished > count && given_up > count);
         }
     }
+}
+
+#[test]
+fn crash_at_any_call_of_an_edit_leaves_all_or_nothing() {
+    crash_edits_and_undos(true);
+}
+
+#[test]
+fn crash_of_an_edit_without_exchange_leaves_all_or_nothing() {
+    crash_edits_and_undos(false);
+}
+
+#[test]
+fn edit_that_recovery_finishes_is_reported_as_done() {
+    let world = world_with_files();
+    let root = world.agent_directory("scout");
+    let removed = root.join("notes/b.md");
+    // The agent removes a file that the edit removes, after the decision.
+    let removes = move |call| {
+        if call == TransportCall::Before("swap") {
+            let _ = fs::remove_file(&removed);
+        }
+        Ok(())
+    };
+    let after = edited(read_tree(&root), &edits(3));
+    let engine = world.engine_with_transport(InterposingTransport::new(world.disk(), removes));
+    let ran = apply_edits(&world, &engine, &edits(3));
+    ran.assert_outcome(Outcome::Ok);
+    assert_eq!(read_tree(&root), after);
+    let [record] = edit_records(&world).try_into().unwrap();
+    assert_eq!(record.event.outcome, Outcome::Ok);
+    assert!(world.pending_journals().is_empty());
+}
+
+#[test]
+fn write_between_decision_and_recovery_is_archived() {
+    for point in 0.. {
+        let world = world_with_files();
+        let root = world.agent_directory("scout");
+        let plan = plan_edits(&world, &world.engine(), &edits(3));
+        let transport = LocalTransport::new(world.clock.clone());
+        let engine = world.engine_with_transport(crash_at_call(transport, point));
+        if runs_to_end(|| apply_plan(&engine, &plan)) {
+            assert!(point > 0);
+            break;
+        }
+        let file = root.join("notes/a.md");
+        let mut text = fs::read(&file).unwrap();
+        text.extend_from_slice(b"- while it was down\n");
+        fs::write(&file, &text).unwrap();
+        world.reset();
+        let is_kept = fs::read(&file).unwrap() == text;
+        assert!(
+            is_kept || world.preserves("scout", b"- while it was down\n"),
+            "point {point}"
+        );
+    }
+}
+
+#[test]
+fn paths_that_exclude_each_other_are_refused() {
+    let world = world_with_files();
+    let root = world.agent_directory("scout");
+    let plan = |edits: &[FileEdit]| {
+        let engine = world.engine();
+        let planned = engine.planner().plan_edit("scout", &root, edits, false);
+        planned.unwrap_err().kind()
+    };
+    let nested = [edit("x", None, Some("a")), edit("x/y.md", None, Some("b"))];
+    assert_eq!(plan(&nested), ErrorKind::User);
+    let many: Vec<FileEdit> = (0..1001)
+        .map(|number| edit(&format!("many/{number}.md"), None, Some("x")))
+        .collect();
+    assert_eq!(plan(&many), ErrorKind::User);
 }

@@ -9,7 +9,7 @@ use super::plan::{
     FileSource, Plan, PlanBinding, PlanStep, PlannedFile, SkippedAgent, StepAction, UndoMode,
     UndoneRun,
 };
-use super::undo::{AgentRecords, rebuild_files};
+use super::undo::{AgentRecords, read_file_state, rebuild_files};
 use crate::archive::EntryKind;
 use crate::base::digest::Digest;
 use crate::base::error::{Error, ErrorKind, Result};
@@ -22,23 +22,27 @@ use crate::engine::watch::classify::MemoryAccumulator;
 use crate::engine::watch::degraded;
 use crate::engine::watch::observe::ObservedAgent;
 use crate::layouts::FileEdit;
-use crate::transport::{FailureCause, MemoryObject, SwapForecast};
+use crate::transport::FailureCause;
+
+/// Maximum number of files of one edit: a run has the directory of each open, and the ledger one
+/// record for all.
+const MAX_EDIT_FILES: usize = 1000;
 
 /// A file as it is when a step is planned.
 struct PresentFile {
     state: FileState,
     /// The missing directories above it, the outermost first.
     missing_directories: Vec<PathBuf>,
-    /// What the operator should know about its directory.
+    /// Guarantees that its directory lacks, a sentence each.
     degradations: Vec<String>,
 }
 
 impl Planner {
-    /// Plans an edit of files of one agent, below `root`. Files that it leaves as they are, are left
-    /// out.
+    /// Plans an edit of files of one agent, below `root`. Edits that change nothing are left out.
     ///
     /// # Errors
-    /// An agent that is not configured, or a path that leads out of `root`.
+    /// An agent that is not configured, a path that leads out of `root`, paths that exclude each
+    /// other, or too many files.
     pub fn plan_edit(
         &self,
         agent: &str,
@@ -56,6 +60,12 @@ impl Planner {
                 let message = format!("{} is changed twice", path.display());
                 return Err(Error::new(ErrorKind::User, message));
             }
+            if paths.len() > MAX_EDIT_FILES {
+                let message = format!("more than {MAX_EDIT_FILES} files to change in one step");
+                return Err(
+                    Error::new(ErrorKind::User, message).with_hint("change fewer at a time")
+                );
+            }
             files.push(PlannedFile {
                 path,
                 before: content_state(edit.before.as_deref()),
@@ -67,6 +77,15 @@ impl Planner {
                 attributes: None,
             });
         }
+        // Whatever is below a path follows it.
+        if let Some((file, _)) = paths
+            .iter()
+            .zip(paths.iter().skip(1))
+            .find(|(path, next)| next.starts_with(path))
+        {
+            let message = format!("{} is to be a file and a directory", file.display());
+            return Err(Error::new(ErrorKind::User, message));
+        }
         let baselines = std::sync::Mutex::new(self.baselines.baseline_cache());
         let seen = self.observer.observe_with_bytes(agent, &baselines);
         let state = seen.observation.state;
@@ -74,10 +93,17 @@ impl Planner {
             Err(SkippedAgent::nothing_to_do(
                 agent,
                 state,
-                "the files are as they would be",
+                "all files already have this content",
             ))
         } else {
-            self.edit_step(agent, &seen, files, is_unlocked)
+            self.check_can_change(agent, &seen, is_unlocked)
+                .and_then(|()| {
+                    let files = files.into_iter().map(|file| {
+                        let present = self.present_file(agent, root, &file.path)?;
+                        Ok((file, present))
+                    });
+                    self.edit_step(agent, &seen, files.collect::<Result<_>>()?)
+                })
                 .map_err(|error| SkippedAgent::from_error(agent, state, &error))
         };
         let (steps, skipped) = match step {
@@ -88,39 +114,45 @@ impl Planner {
         Ok(Plan::new(Operation::Edit, now, steps, skipped))
     }
 
-    /// Plans the undo of an edit; none where each file is already as it was before.
+    /// Plans the undo of an edit; `None` where every file already has its earlier content.
     pub(super) fn edit_undo_step(
         &self,
         agent: &Agent,
         seen: &ObservedAgent,
         records: &AgentRecords,
         mode: UndoMode,
-        is_unlocked: bool,
     ) -> Result<Option<PlanStep>> {
         let event = &records.record.event;
-        let mut files = rebuild_files(&self.undo_sources, agent, records)?;
+        let mut files = Vec::new();
         let mut written_since = Vec::new();
-        for (file, change) in files.iter_mut().zip(&event.files) {
-            file.before = self.present_file(agent, &file.path)?.state;
-            if change.after.as_ref() != Some(&file.before) && file.before != file.after {
+        let rebuilt = rebuild_files(&self.undo_sources, agent, records)?;
+        for (mut file, change) in rebuilt.into_iter().zip(&event.files) {
+            let present = self.present_file(agent, memory_root(agent, &file.path)?, &file.path)?;
+            file.before = present.state.clone();
+            if file.before == file.after {
+                continue;
+            }
+            if change.after.as_ref() != Some(&file.before) {
                 written_since.push(file.path.display().to_string());
             }
+            files.push((file, present));
         }
-        files.retain(|file| file.before != file.after);
         if files.is_empty() {
             return Ok(None);
         }
-        let mut step = self.edit_step(agent, seen, files, is_unlocked)?;
+        let mut step = self.edit_step(agent, seen, files)?;
         step.removed_directories = event.directories.iter().rev().cloned().collect();
         if !written_since.is_empty() {
             let paths = written_since.join(", ");
             step.notes
                 .push(format!("changed since run {}: {paths}", event.run));
             if mode == UndoMode::Append {
-                let message =
-                    format!("{paths} changed since, and only a memory can be appended to");
+                let message = format!(
+                    "{paths} changed since run {}; notes can be appended to a memory only",
+                    event.run
+                );
                 return Err(Error::new(ErrorKind::Conflict, message)
-                    .with_hint("--overwrite archives what was written since"));
+                    .with_hint("--overwrite archives the newer contents"));
             }
         }
         step.is_confirmation_typed |= !written_since.is_empty() && mode == UndoMode::Overwrite;
@@ -133,23 +165,17 @@ impl Planner {
         Ok(Some(step))
     }
 
-    /// Plans the change of these files.
+    /// Plans the change of files as they are present.
+    ///
+    /// # Errors
+    /// One is not as its change expects it, or the archive cannot be written.
     fn edit_step(
         &self,
         agent: &Agent,
         seen: &ObservedAgent,
-        files: Vec<PlannedFile>,
-        is_unlocked: bool,
+        files: Vec<(PlannedFile, PresentFile)>,
     ) -> Result<PlanStep> {
         let observation = &seen.observation;
-        if observation.protection == Protection::ReadOnly && !is_unlocked {
-            return Err(self.read_only_error(agent));
-        }
-        if let Some(blocker) = observation.blocker.as_ref()
-            && blocker.kind == ErrorKind::Busy
-        {
-            return Err(blocker.to_error(&blocker.reason));
-        }
         if let Some(error) = self.context.archive().read_only_error() {
             return Err(error);
         }
@@ -164,8 +190,7 @@ impl Planner {
             step.degradations
                 .push(degraded::SFTP_DEGRADATIONS.to_string());
         }
-        for file in &files {
-            let present = self.present_file(agent, &file.path)?;
+        for (file, present) in files {
             if present.state != file.before {
                 let message = format!("{} has changed since it was read", file.path.display());
                 return Err(Error::new(ErrorKind::Conflict, message).with_hint("read it again"));
@@ -187,24 +212,24 @@ impl Planner {
                     step.degradations.push(degradation);
                 }
             }
+            step.files.push(file);
         }
-        step.binding = edit_binding(agent, &files);
-        step.files = files;
+        step.binding = edit_binding(agent, &step.files);
         Ok(step)
     }
 
-    /// Reads a file of an agent.
+    /// Reads a file of an agent below `root`, which exists.
     ///
     /// # Errors
-    /// It cannot be read or replaced, or another object has its place.
-    fn present_file(&self, agent: &Agent, path: &Path) -> Result<PresentFile> {
+    /// The file cannot be read or replaced, or the object at its path is not a file.
+    fn present_file(&self, agent: &Agent, root: &Path, path: &Path) -> Result<PresentFile> {
         let mut missing_directories = Vec::new();
         let mut opened = path;
         let directory = loop {
             match self.context.open_directory_at(agent, opened) {
                 Ok(directory) => break directory,
                 Err(error) if error.cause == FailureCause::NoDirectory => {
-                    let Some(parent) = opened.parent().filter(|it| it.parent().is_some()) else {
+                    let Some(parent) = opened.parent().filter(|it| *it != root) else {
                         return Err(error.into());
                     };
                     missing_directories.insert(0, parent.to_path_buf());
@@ -222,33 +247,12 @@ impl Planner {
                 degradations,
             });
         }
-        match properties.swap_forecast {
-            SwapForecast::Clear => {}
-            SwapForecast::Refused(error) => return Err(error),
-            SwapForecast::InPlace => {
-                let message = format!("{} is a mount point", path.display());
-                return Err(Error::new(ErrorKind::Conflict, message)
-                    .with_hint("mount its directory instead"));
-            }
+        degraded::check_exchangeable(path, &properties.swap_forecast)?;
+        let state = read_file_state(directory.as_ref())?;
+        if let FileState::Special(special) = &state {
+            let message = format!("cannot change {}: it is {special}", path.display());
+            return Err(Error::new(ErrorKind::Conflict, message));
         }
-        let state = match directory.stat_memory()? {
-            MemoryObject::Absent => FileState::Absent,
-            MemoryObject::Special(special) => {
-                let message = format!(
-                    "{} is {special}, and only files are changed",
-                    path.display()
-                );
-                return Err(Error::new(ErrorKind::Conflict, message));
-            }
-            MemoryObject::File(_) => {
-                let mut reading = MemoryAccumulator::default();
-                directory.read_memory(&mut |bytes| {
-                    reading.push(bytes, 0);
-                    Ok(())
-                })?;
-                reading.file_state()
-            }
-        };
         Ok(PresentFile {
             state,
             missing_directories,
@@ -257,19 +261,45 @@ impl Planner {
     }
 }
 
+/// Returns the directory of an agent's memories that a file is below.
+///
+/// # Errors
+/// The config has moved them since.
+fn memory_root<'a>(agent: &'a Agent, path: &Path) -> Result<&'a Path> {
+    let of_layout = agent
+        .layout
+        .as_ref()
+        .map(|layout| layout.directory.as_path());
+    let mut roots = of_layout
+        .into_iter()
+        .chain(agent.location.memory().parent());
+    roots.find(|root| path.starts_with(root)).ok_or_else(|| {
+        let message = format!(
+            "{} is in no directory of {} now",
+            path.display(),
+            agent.name
+        );
+        Error::new(ErrorKind::Conflict, message)
+    })
+}
+
 /// Returns a path below `root`.
 ///
 /// # Errors
-/// It leads out of it.
+/// The path leads out of `root`, or the ledger could not record it.
 fn path_below(root: &Path, path: &Path) -> Result<PathBuf> {
     let mut parts = path.components();
     if path.as_os_str().is_empty() || !parts.all(|it| matches!(it, Component::Normal(_))) {
         let message = format!(
-            "{} is no path of a file below {}",
+            "cannot change {}: the path leads out of {}",
             path.display(),
             root.display()
         );
         return Err(Error::new(ErrorKind::User, message));
+    }
+    if path.to_str().is_none() {
+        let message = format!("cannot change {}: its name is not UTF-8", path.display());
+        return Err(Error::new(ErrorKind::Conflict, message).with_hint("rename the file"));
     }
     Ok(root.join(path))
 }

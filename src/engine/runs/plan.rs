@@ -235,16 +235,16 @@ pub struct PlannedFile {
 /// Where the new content of a file comes from.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(in crate::engine) enum FileSource {
-    /// Nowhere: there is no file afterwards.
+    /// No content: the step removes the file.
     #[default]
     Nothing,
     Bytes(Arc<Vec<u8>>),
-    /// Entries of the archive, one after the other.
+    /// The concatenation of these archive entries.
     Entries(Vec<PathBuf>),
 }
 
 impl PlannedFile {
-    /// Returns the change of the file before anything is known of it.
+    /// Returns a change that has the path alone.
     pub(in crate::engine) fn to_change(&self) -> FileChange {
         FileChange {
             path: Some(self.path.clone()),
@@ -254,19 +254,24 @@ impl PlannedFile {
 }
 
 impl FileSource {
-    /// Returns what is put in place.
+    /// Returns the replacement of the file.
     pub(in crate::engine) fn to_replacement(&self) -> Replacement {
-        let parts = match self {
-            FileSource::Nothing => return Replacement::Absent,
+        match self {
+            FileSource::Nothing => Replacement::Absent,
+            FileSource::Bytes(_) | FileSource::Entries(_) => Replacement::File(self.to_parts()),
+        }
+    }
+
+    /// Returns the parts of the content.
+    pub(in crate::engine) fn to_parts(&self) -> ContentParts {
+        ContentParts(match self {
+            FileSource::Nothing => Vec::new(),
             FileSource::Bytes(bytes) => vec![ContentPart::Bytes(Arc::clone(bytes))],
-            FileSource::Entries(paths) => {
-                let paths = paths.iter();
-                paths
-                    .map(|path| ContentPart::Entry(path.clone(), 0))
-                    .collect()
-            }
-        };
-        Replacement::File(ContentParts(parts))
+            FileSource::Entries(paths) => paths
+                .iter()
+                .map(|path| ContentPart::Entry(path.clone(), 0))
+                .collect(),
+        })
     }
 }
 

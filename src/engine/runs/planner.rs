@@ -557,6 +557,26 @@ impl Planner {
         Ok((agents, records))
     }
 
+    /// Checks that an operation other than a reset may change files of an agent now.
+    ///
+    /// # Errors
+    /// The agent is protected, or another run is changing it.
+    pub(super) fn check_can_change(
+        &self,
+        agent: &Agent,
+        seen: &ObservedAgent,
+        is_unlocked: bool,
+    ) -> Result<()> {
+        if seen.observation.protection == Protection::ReadOnly && !is_unlocked {
+            return Err(self.read_only_error(agent));
+        }
+        let blocker = seen.observation.blocker.as_ref();
+        match blocker.filter(|blocker| blocker.kind == ErrorKind::Busy) {
+            Some(blocker) => Err(blocker.to_error(&blocker.reason)),
+            None => Ok(()),
+        }
+    }
+
     /// Plans the undo of one agent; none where there was no file before the run and there is none
     /// now.
     fn undo_step(
@@ -567,19 +587,9 @@ impl Planner {
         mode: UndoMode,
         is_unlocked: bool,
     ) -> Result<Option<PlanStep>> {
-        if seen.observation.protection == Protection::ReadOnly && !is_unlocked {
-            return Err(self.read_only_error(agent));
-        }
-        if let Some(block) = seen
-            .observation
-            .blocker
-            .as_ref()
-            .filter(|block| block.kind == ErrorKind::Busy)
-        {
-            return Err(block.to_error(&block.reason));
-        }
+        self.check_can_change(agent, seen, is_unlocked)?;
         if !records.record.event.files.is_empty() {
-            return self.edit_undo_step(agent, seen, records, mode, is_unlocked);
+            return self.edit_undo_step(agent, seen, records, mode);
         }
         let source = undo::rebuild_source(&self.undo_sources, agent, records)?;
         let special = seen.special_file.clone().map(FileState::Special);
@@ -631,10 +641,10 @@ impl Planner {
     }
 }
 
-/// Tells in the step of an undo that its agent has written since the run.
+/// Adds to an undo step that the agent has written since the run.
 ///
 /// # Errors
-/// The new notes are to be appended, and there will be no file to append them to.
+/// The mode is append, but the step leaves no file.
 fn note_written_since(step: &mut PlanStep, mode: UndoMode, run: &str) -> Result<()> {
     let is_file_left = !matches!(step.action, StepAction::Remove | StepAction::PutBack);
     match mode {
@@ -652,8 +662,7 @@ fn note_written_since(step: &mut PlanStep, mode: UndoMode, run: &str) -> Result<
     Ok(())
 }
 
-/// Leaves out agents that are never reset, unless the plan is about one agent: a run of several is not
-/// about them.
+/// Drops agents that are never reset from a plan of several agents.
 fn leave_out_never_reset(agents: &mut Vec<&Agent>) {
     if agents.len() > 1 {
         agents.retain(|agent| agent.has_reset());

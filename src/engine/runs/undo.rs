@@ -273,7 +273,8 @@ fn rebuild_file(
 ) -> Result<InstallSource> {
     let event = &records.record.event;
     let refuse = |reason: String| Err(Error::new(ErrorKind::Conflict, reason));
-    let late = order_late_entries(late_writes);
+    let late: Vec<&WrittenEntry> = late_writes.iter().map(|(_, written)| *written).collect();
+    let late = order_late_entries(&late);
     let before = match (&event.change.before, late.last()) {
         (Some(FileState::File { sha256, .. }), _) => *sha256,
         // A file was displaced that was not there, or could not be read, when the memory was
@@ -325,7 +326,7 @@ fn rebuild_file(
     )))
 }
 
-/// Rebuilds the files of an edit as they were before it; their present states are to be filled in.
+/// Rebuilds the files of an edit as they were before it; the caller sets [`PlannedFile::before`].
 ///
 /// # Errors
 /// An entry is missing or does not match the ledger.
@@ -342,7 +343,7 @@ pub(in crate::engine) fn rebuild_files(
     files.collect::<Result<_>>().map_err(cannot_undo)
 }
 
-/// Rebuilds one of them.
+/// Rebuilds one file of an edit.
 fn rebuild_planned(
     sources: &UndoSources,
     records: &AgentRecords,
@@ -355,7 +356,11 @@ fn rebuild_planned(
     };
     let recorded = records.event_and_repairs(&records.record.event);
     let recorded: Vec<&FileChange> = recorded.filter_map(|it| it.files.get(file)).collect();
+    if change.before.is_none() {
+        return refuse("the ledger does not record the state before it".to_string());
+    }
     let late: Vec<&WrittenEntry> = recorded.iter().flat_map(|it| it.late_writes()).collect();
+    let late = order_late_entries(&late);
     // What the run displaced counts, which need not be what it captured before.
     let is_whole = late.first().is_some_and(|first| first.base.is_none());
     let first = change.entry.iter().filter(|_| !is_whole);
@@ -368,7 +373,7 @@ fn rebuild_planned(
     }
     if let Some(name) = recorded.iter().find_map(|it| it.kept_names.first()) {
         return refuse(format!(
-            "an object that was no file was displaced; it is kept as {name} beside {}",
+            "the run displaced an object that is not a file; it is kept as {name} beside {}",
             path.display()
         ));
     }
@@ -381,15 +386,9 @@ fn rebuild_planned(
         Some(digest) => {
             let paths = entries.iter().map(|entry| entry.path.clone()).collect();
             let source = FileSource::Entries(paths);
-            let Replacement::File(parts) = source.to_replacement() else {
-                return refuse("its record names no archive entry".to_string());
-            };
-            let (state, _) = parts.measure(sources)?;
+            let (state, _) = source.to_parts().measure(sources)?;
             if state.digest() != Some(digest) {
-                let message = format!(
-                    "what was archived of {} does not match the ledger",
-                    path.display()
-                );
+                let message = format!("the entries of {} do not match the ledger", path.display());
                 return Err(Error::new(ErrorKind::Integrity, message));
             }
             (source, state)
@@ -458,8 +457,8 @@ fn rebuild_candidates(
 
 /// Returns the late entries that hold a displaced file as it was settled, first to last. The memory
 /// as it was read precedes the first one, unless that one is whole.
-fn order_late_entries<'a>(lates: &[(&'a RunEvent, &'a WrittenEntry)]) -> Vec<&'a WrittenEntry> {
-    let entries = || lates.iter().map(|(_, written)| *written);
+fn order_late_entries<'a>(lates: &[&'a WrittenEntry]) -> Vec<&'a WrittenEntry> {
+    let entries = || lates.iter().copied();
     let mut found = Vec::new();
     let mut next = entries().next_back();
     while let Some(written) = next
@@ -478,6 +477,11 @@ fn read_sibling_state(sources: &UndoSources, agent: &Agent, name: &str) -> Resul
     let directory = sources
         .context
         .open_directory_at(agent, &agent.location.memory().with_file_name(name))?;
+    read_file_state(directory.as_ref())
+}
+
+/// Returns the current state of the file that a directory was opened for.
+pub(in crate::engine) fn read_file_state(directory: &dyn MemoryDirectory) -> Result<FileState> {
     Ok(match directory.stat_memory()? {
         MemoryObject::Absent => FileState::Absent,
         MemoryObject::Special(special) => FileState::Special(special),

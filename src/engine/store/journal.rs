@@ -15,6 +15,7 @@ use crate::base::digest::Digest;
 use crate::base::durable::{self, NewFile, UnsyncedObject};
 use crate::base::error::{Error, ErrorKind, PathContext, Result};
 use crate::config::Agent;
+use crate::engine::store::ledger::MAX_RECORD_BYTES;
 use crate::engine::store::record::{FileChange, RunEvent};
 use crate::engine::store::{Journals, lock};
 use crate::transport::{Attributes, Stamp, SwapMethod};
@@ -33,16 +34,12 @@ pub(in crate::engine) struct Transaction {
     /// The files, in the order of [`RunEvent::file_changes_mut`].
     pub(in crate::engine) files: Vec<TransactionFile>,
     /// How the host was reached, as [`connection_target`] returns it.
-    #[serde(default)]
-    #[serde(rename = "way")]
     pub(in crate::engine) connection_target: Option<String>,
     /// Directories to remove once the files in them are gone, the innermost first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(in crate::engine) removed_directories: Vec<PathBuf>,
     /// Number of the ledger's last record when the journal was written; every record about this
     /// transaction follows it.
-    #[serde(default)]
-    #[serde(rename = "ledger")]
     pub(in crate::engine) ledger_seq: u64,
 }
 
@@ -51,8 +48,6 @@ pub(in crate::engine) struct Transaction {
 pub(in crate::engine) struct TransactionFile {
     pub(in crate::engine) path: PathBuf,
     /// The identity of its directory, where known.
-    #[serde(default)]
-    #[serde(rename = "folder")]
     pub(in crate::engine) directory_id: Option<u64>,
     #[serde(rename = "staged")]
     pub(in crate::engine) staged_name: String,
@@ -83,8 +78,7 @@ impl Transaction {
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(in crate::engine) enum JournalRecord {
-    /// All new files of a step of several files are beside those that they replace: the step is
-    /// finished, also by a recovery.
+    /// The decision of an edit: all new files are staged, and recovery finishes the swaps.
     Decided,
     /// The new file is in place, and the files of these names beside it are displaced. Agents can
     /// see such names, and create more of them.
@@ -114,8 +108,8 @@ pub(in crate::engine) enum JournalRecord {
         entry: WrittenEntry,
         copy: Option<WrittenEntry>,
     },
-    /// A recovering run has taken over, and gives the file's directory of the run on the host this
-    /// name.
+    /// A recovering run has taken over, and gives the run's directory beside this file on the host
+    /// this name.
     TakenOver { file: usize, name: String },
 }
 
@@ -192,7 +186,7 @@ pub(in crate::engine) fn read_journal(
         return Err(damaged_journal_error(path, why));
     }
     if transaction.files.len() != transaction.event.file_changes().len() {
-        let why = "it has not one change for each file";
+        let why = "its files and its changes differ in number";
         return Err(damaged_journal_error(path, why));
     }
     let journal_records = lines.filter_map(|line| serde_json::from_slice(line).ok());
@@ -320,6 +314,12 @@ impl Journals {
             )
         })?;
         text.push(b'\n');
+        // The ledger's record of the turn repeats it, and has the late entries as well.
+        if text.len() as u64 > MAX_RECORD_BYTES / 2 {
+            let message = "the attributes of its files are too long for one record of the ledger";
+            return Err(Error::new(ErrorKind::Conflict, message)
+                .with_hint("change fewer files at a time, or remove extended attributes"));
+        }
         let mut file = NewFile::create(&directory, &path, archive.file_mode())?;
         archive.repair_program_file(file.file(), &path)?;
         file.write(&text)?;

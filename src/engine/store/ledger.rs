@@ -72,7 +72,7 @@ pub use files::LedgerFiles;
 use index::LedgerIndex;
 use locked::LEDGER_FILE_NAME;
 pub use locked::{LockedLedger, open_for_append};
-use record_line::MAX_RECORD_BYTES;
+pub(in crate::engine::store) use record_line::MAX_RECORD_BYTES;
 pub use record_range::RecordRange;
 use reserve::release_reserve;
 pub use reserve::{is_reserve_due, write_reserve};
@@ -393,9 +393,11 @@ impl ArchiveLedger {
         for mut what in events {
             // A record with more names would be too long to be read again; the entries stay in the
             // archive without a record.
-            what.change
-                .late_entries
-                .truncate(MAX_LATE_ENTRIES_PER_RECORD);
+            let mut left = MAX_LATE_ENTRIES_PER_RECORD;
+            for change in what.changes_mut() {
+                change.late_entries.truncate(left);
+                left -= change.late_entries.len();
+            }
             self.deduplicate_attributes(&mut what);
             let record = LedgerRecord {
                 seq: at.seq + 1,

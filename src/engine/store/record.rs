@@ -53,7 +53,7 @@ pub enum Operation {
     Restore,
     /// The guard put the sealed version of a baseline back, or gave up doing so.
     Guard,
-    /// Files of the agent's were changed.
+    /// Files of an agent were replaced, created or removed.
     Edit,
     /// An operation of a later version, which this one ignores.
     #[serde(other)]
@@ -200,8 +200,8 @@ impl LedgerPosition {
     }
 }
 
-/// One line of the ledger. [`LedgerRecord::parse`] in `ledger/record_line.rs` reads it: a field here that is none of the event is
-/// one of its `RecordHeader`, too.
+/// One line of the ledger. [`LedgerRecord::parse`] in `ledger/record_line.rs` reads it: a field that
+/// is not part of the event is also in its `RecordHeader`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LedgerRecord {
     /// The line's number, from 1.
@@ -443,7 +443,7 @@ impl RunEvent {
         std::iter::once(&self.change).chain(&self.files)
     }
 
-    /// All changes of files, to be completed.
+    /// Mutable variant of [`RunEvent::changes`].
     pub(in crate::engine) fn changes_mut(&mut self) -> impl Iterator<Item = &mut FileChange> {
         std::iter::once(&mut self.change).chain(&mut self.files)
     }
@@ -457,7 +457,7 @@ impl RunEvent {
         }
     }
 
-    /// The same, to be completed.
+    /// Mutable variant of [`RunEvent::file_changes`].
     pub(in crate::engine) fn file_changes_mut(&mut self) -> &mut [FileChange] {
         if self.files.is_empty() {
             std::slice::from_mut(&mut self.change)
@@ -466,10 +466,22 @@ impl RunEvent {
         }
     }
 
-    /// Whether it left each file, from the same state, in the same state as another event did.
+    /// Whether another event has the same files with the same states before and after. Of an edit, a
+    /// recovery may leave some of the files as they were; their state after is unknown then.
     pub(in crate::engine) fn has_same_states(&self, other: &RunEvent) -> bool {
-        let states = |it: &FileChange| (it.path.clone(), it.before.clone(), it.after.clone());
-        self.changes().map(states).eq(other.changes().map(states))
+        let is_edit = !self.files.is_empty();
+        let is_same = |(one, two): (&FileChange, &FileChange)| {
+            let is_left = is_edit && (one.after.is_none() || two.after.is_none());
+            (&one.path, &one.before) == (&two.path, &two.before)
+                && (one.after == two.after || is_left)
+        };
+        let has_common_result = || {
+            let mut pairs = self.files.iter().zip(&other.files);
+            pairs.any(|(one, two)| one.after.is_some() && one.after == two.after)
+        };
+        self.files.len() == other.files.len()
+            && self.changes().zip(other.changes()).all(is_same)
+            && (!is_edit || has_common_result())
     }
 
     /// Returns whether the run changed the memory.

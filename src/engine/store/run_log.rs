@@ -60,8 +60,6 @@ pub(in crate::engine) fn append_lines(archive: &Archive, lines: &[String]) -> Re
     Ok(())
 }
 
-impl Ledger {}
-
 impl Ledger {
     /// Appends a line to `reset.log`, about an operation that is not a run.
     ///

@@ -1,6 +1,8 @@
 //! Degraded guarantees: what a reset cannot promise where a host lacks a feature, and whether the
 //! operator accepts that.
 
+use std::path::Path;
+
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::config::{ACCEPT_IN_PLACE, Agent, SftpExtension};
 use crate::engine::watch::MemoryChecks;
@@ -113,6 +115,22 @@ pub(in crate::engine) fn replacement_degradation(
     match directory.properties()?.swap_forecast {
         SwapForecast::Refused(error) => Err(error),
         forecast => in_place_degradation(agent, &forecast),
+    }
+}
+
+/// Checks that a file of an edit can be replaced by an exchange: an edit writes nothing in place,
+/// because a crash would leave half of it.
+///
+/// # Errors
+/// Why the file cannot be replaced.
+pub(in crate::engine) fn check_exchangeable(path: &Path, forecast: &SwapForecast) -> Result<()> {
+    match forecast {
+        SwapForecast::Clear => Ok(()),
+        SwapForecast::Refused(error) => Err(error.clone()),
+        SwapForecast::InPlace => {
+            let message = format!("cannot replace {}: it is a mount point", path.display());
+            Err(Error::new(ErrorKind::Conflict, message).with_hint("mount its directory instead"))
+        }
     }
 }
 

@@ -366,7 +366,7 @@ pub fn change_schedule<Tz: TimeZone>(
         if let Some(name) = &change.agent
             && change.action != ScheduleAction::Resume
         {
-            engine.agent(name)?;
+            engine.agent(name)?.required_baseline()?;
         }
         spans.push(match &change.action {
             ScheduleAction::Skip(due) => {

@@ -93,7 +93,7 @@ const NAMESPACE_SETTINGS: [(&str, &str); 3] = [
 
 /// Returns why units of a user cannot be in a user namespace with this config, if they cannot.
 pub fn find_sandbox_obstacle(config: &Config) -> Option<String> {
-    if has_remote_agent(config.agents.iter()) {
+    if has_remote_agent(config.reset_agents()) {
         let text = "ssh refuses the system's ssh_config in a user namespace, where root does not \
                     own it";
         return Some(text.to_string());

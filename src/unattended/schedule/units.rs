@@ -121,7 +121,8 @@ pub fn render_units(setup: UnitSetup<'_>) -> Result<Vec<Unit>> {
             is_enabled: shared_agents(config).next().is_some(),
         }),
     ];
-    for (index, agent) in config.agents.iter().enumerate() {
+    let agents = config.agents.iter().enumerate();
+    for (index, agent) in agents.filter(|(_, agent)| agent.has_reset()) {
         let (interval, offset) = agent_schedule(config, index);
         let stem = agent_unit_stem(&agent.name);
         units.push(renderer.reset_service(&ServiceText {

@@ -69,6 +69,7 @@ impl ReplacedTurn<'_> {
     /// Tries to settle the displaced files of each file.
     fn settle(&mut self, run: &Run<'_>) -> Result<(), Error> {
         let mut result = Ok(());
+        let mut notes = Vec::new();
         for (number, displaced) in self.displaced.iter_mut().enumerate() {
             let Turn {
                 agent,
@@ -85,14 +86,11 @@ impl ReplacedTurn<'_> {
                 journal: &self.journal,
             };
             let change = &mut event.file_changes_mut()[number];
-            let (notes, settled) = settlement.settle(change, displaced);
-            for note in notes {
-                if !self.notes.contains(&note) {
-                    self.notes.push(note);
-                }
-            }
+            let (more, settled) = settlement.settle(change, displaced);
+            notes.extend(more);
             result = result.and(settled);
         }
+        notes.into_iter().for_each(|note| self.add_note(note));
         result
     }
 
@@ -132,8 +130,8 @@ pub(super) struct ResetLane<'r, 'a> {
     /// How many agents take a step together, and how many may wait for late writers at the same
     /// time.
     batch_size: usize,
-    /// How many agents of this machine are locked together: where captures are slow, fewer, since
-    /// those that a batch does not reach are unlocked again.
+    /// Maximum number of agents of this machine that are locked together; lower where captures are
+    /// slow, because a batch unlocks those that it does not reach.
     lock_limit: usize,
     /// Agents that wait for their turn.
     queue: VecDeque<QueuedTurn<'a>>,
@@ -312,7 +310,10 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         });
         let turns = self.sync_step(turns, |turn, _| turn.take_unsynced());
         let turns = self.run_step(None, turns, Run::decide_swap);
-        let turns = self.sync_step(turns, |_, prepared| prepared.unsynced_decision());
+        let turns = self.sync_step(turns, |turn, prepared| {
+            let decision = turn.is_edit().then(|| prepared.journal.unsynced());
+            decision.into_iter().collect()
+        });
         let turns = self.run_step(threads, turns, Run::swap_files);
         let (turns, failed) = sync_turns(turns, |turn, _| turn.take_unsynced());
         for (turn, error) in failed {
@@ -427,8 +428,10 @@ impl<'r, 'a> ResetLane<'r, 'a> {
             self.run.report_error(error.with_context(&agent.name));
             None
         });
+        // Recovery has finished a decided edit, whose files are no longer as its plan found them.
+        let is_edit_finished = finished.is_some() && !queued.step.files.is_empty();
         match early_end {
-            EarlyEnd::Replaced(_) if queued.attempts < MAX_RESET_ATTEMPTS => {
+            EarlyEnd::Replaced(_) if queued.attempts < MAX_RESET_ATTEMPTS && !is_edit_finished => {
                 self.queue.push_front(queued)
             }
             EarlyEnd::Failed(error)
@@ -437,8 +440,11 @@ impl<'r, 'a> ResetLane<'r, 'a> {
                 self.queue_alone(queued, &event, &error)
             }
             // Recovery has archived the agent's file, which is still the memory.
-            EarlyEnd::Replaced(error) => self.end_refused(error, event, queued.lock),
-            EarlyEnd::Leased(error)
+            EarlyEnd::Replaced(error) if !is_edit_finished => {
+                self.end_refused(error, event, queued.lock)
+            }
+            EarlyEnd::Replaced(error)
+            | EarlyEnd::Leased(error)
             | EarlyEnd::HalfWritten(error)
             | EarlyEnd::HostLost(error)
             | EarlyEnd::Failed(error) => match finished {
@@ -503,12 +509,12 @@ impl<'r, 'a> ResetLane<'r, 'a> {
             }
         }
         // Read after the locks: no other run of these agents can write a journal from here on.
-        let known = || -> Result<_, Error> {
-            // Each turn relies on what the ledger has of its agent.
+        let read_journals = || -> Result<_, Error> {
+            // Brings the ledger's index up to date: each turn reads it.
             run.runs.ledger.head()?;
             run.runs.journals.journals()
         };
-        let journals = match known() {
+        let journals = match read_journals() {
             Ok(left) => left,
             Err(error) => {
                 for (queued, _) in locked {
@@ -720,6 +726,16 @@ impl<'r, 'a> ResetLane<'r, 'a> {
             replaced.raise_kind(error.kind());
             replaced.add_note(error.to_string());
         }
+        let Turn { queued, agent, .. } = &replaced.turn;
+        let removed = &queued.step.removed_directories;
+        if is_finished
+            && let Err(error) = self
+                .run
+                .remove_directories(agent, removed, queued.lock.as_ref())
+        {
+            replaced.raise_kind(error.kind());
+            replaced.add_note(error.to_string());
+        }
         let ReplacedTurn {
             turn,
             journal,
@@ -729,13 +745,6 @@ impl<'r, 'a> ResetLane<'r, 'a> {
             ..
         } = replaced;
         let mut event = turn.event;
-        let mut notes = notes;
-        let removed = &turn.queued.step.removed_directories;
-        if is_finished && !removed.is_empty() {
-            let lock = turn.queued.lock.as_ref();
-            let removed = self.run.remove_directories(turn.agent, removed, lock);
-            notes.extend(removed.err().map(|error| error.to_string()));
-        }
         event.outcome = Outcome::Ok;
         event.duration_ms = elapsed_millis(turn.began_at, self.run.runs.context.clock().instant());
         event.note = (!notes.is_empty()).then(|| notes.join("; "));

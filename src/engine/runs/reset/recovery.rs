@@ -89,9 +89,9 @@ fn installed_memory(change: &FileChange) -> InstalledMemory {
 struct InterruptedSwaps<'t> {
     agent: &'t Agent,
     journal: &'t Journal,
-    /// What the ledger has of the agent since the turn began.
+    /// Events of the turn that the ledger has.
     past: &'t [RunEvent],
-    /// Whether the turn is part of that.
+    /// Whether they include its change.
     is_recorded: bool,
     progress: SwapProgress,
 }
@@ -138,10 +138,14 @@ impl InterruptedSwaps<'_> {
         durable::sync_all(directory.take_unsynced())?;
         change.method = change.method.or(recovered.method);
         let is_decided = matches!(self.progress, SwapProgress::Decided);
-        if change.method.is_none() && !self.is_recorded && is_decided {
+        if change.method.is_none()
+            && !self.is_recorded
+            && is_decided
+            && !installed_memory(change).is_in(directory.as_ref())?
+        {
             change.after = None;
             notes.push(format!(
-                "{} stays as it is: what was to replace it is gone",
+                "{} was not replaced: its staged file is missing",
                 file.path.display()
             ));
         }
@@ -193,31 +197,31 @@ fn take_recorded_entries(change: &mut FileChange, past: &[RunEvent]) -> bool {
     false
 }
 
-/// Reads the files of a finished turn again, and adds what is wrong to `notes`. Returns the kind of
+/// Reads the files of a finished turn again, and adds each deviation to `notes`. Returns the kind of
 /// error, if one was found.
 fn read_back_files(
     files: &[RecoveredFile],
     event: &RunEvent,
     notes: &mut Vec<String>,
 ) -> Option<ErrorKind> {
-    let mut kind = None;
+    let mut kinds = Vec::new();
     for file in files {
         let change = &event.file_changes()[file.displaced.file];
-        if change.method.is_none() {
-            kind = Some(ErrorKind::Partial);
+        if change.after.is_none() {
+            kinds.push(ErrorKind::Partial);
             continue;
         }
         let read_back = read_back(file.directory.as_ref(), &file.path, change);
-        // If the memory was absent, the agent may have created it before recovery could.
+        // If the file was absent, the agent may have created it before recovery could.
         if matches!(read_back, Ok(ReadBack::Other)) {
-            kind = Some(ErrorKind::Partial);
+            kinds.push(ErrorKind::Partial);
         }
         if let Some((note, problem)) = describe_read_back(read_back) {
             notes.push(note);
-            kind = kind.or(problem);
+            kinds.extend(problem);
         }
     }
-    kind
+    kinds.into_iter().reduce(ErrorKind::more_serious)
 }
 
 /// Reads a file again, and compares its beginning with what the run installed.
@@ -228,8 +232,8 @@ pub(super) fn read_back(
 ) -> Result<ReadBack, Error> {
     if !directory.is_at_its_path()? {
         let message = format!(
-            "the directory was moved, replaced or unmounted during the run; the memory that is at \
-             {} now was not reset",
+            "the directory was moved, replaced or unmounted during the run; the file that is at {} \
+             now was not changed",
             path.display()
         );
         return Err(Error::new(ErrorKind::Conflict, message));
@@ -247,12 +251,12 @@ pub(super) fn read_back(
 struct JournalProgress {
     /// Entries that were released from quarantine.
     released: Vec<ReleasedEntry>,
-    /// Whether a step of several files is to be finished.
+    /// Whether the journal has the decision to finish the step.
     is_decided: bool,
     files: Vec<FileProgress>,
 }
 
-/// What they add to one of its files.
+/// What they add to one file.
 #[derive(Default)]
 struct FileProgress {
     /// The names that the swap displaced, once it is journaled.
@@ -448,9 +452,7 @@ impl Recoverer<'_, '_> {
         let progress = JournalProgress::replay(records, &mut transaction);
         let mut directories = Vec::new();
         for (number, file) in transaction.files.iter().enumerate() {
-            if !progress.is_decided
-                && self.is_directory_missing(agent, &transaction.event, &file.path)
-            {
+            if self.is_directory_missing(agent, &transaction, progress.is_decided, &file.path) {
                 continue;
             }
             let opened =
@@ -493,7 +495,11 @@ impl Recoverer<'_, '_> {
                 let created = recovery.event.directories.iter();
                 created.rev().cloned().collect()
             };
-            self.run.remove_directories(agent, &leftovers, lock)?;
+            match self.run.remove_directories(agent, &leftovers, lock) {
+                Err(error) if error.is_host_lost() => return Err(error),
+                Err(error) => self.run.report_error(error.with_context(&agent.name)),
+                Ok(()) => {}
+            }
         }
         let finished = self.record_recovery(recovery)?;
         if is_settled {
@@ -502,11 +508,19 @@ impl Recoverer<'_, '_> {
         Ok(finished)
     }
 
-    /// Whether the directory of a file is one that the run was about to create, and does not exist.
-    fn is_directory_missing(&self, agent: &Agent, event: &RunEvent, path: &Path) -> bool {
-        let is_new = |directory: &PathBuf| Some(directory.as_path()) == path.parent();
+    /// Whether the directory of a file does not exist, and is one that the run had still to create
+    /// or has removed in the end.
+    fn is_directory_missing(
+        &self,
+        agent: &Agent,
+        transaction: &Transaction,
+        is_decided: bool,
+        path: &Path,
+    ) -> bool {
+        let created = transaction.event.directories.iter().filter(|_| !is_decided);
+        let mut expected = created.chain(&transaction.removed_directories);
         let opened = || self.run.runs.context.open_directory_at(agent, path);
-        event.directories.iter().any(is_new)
+        expected.any(|directory| Some(directory.as_path()) == path.parent())
             && matches!(opened(), Err(error) if error.cause == FailureCause::NoDirectory)
     }
 
@@ -568,11 +582,13 @@ impl Recoverer<'_, '_> {
             self.keep_journal(agent, record, transaction, path, &why);
             return Ok(None);
         }
-        let is_same_path = path == agent.location.memory();
+        let is_same_memory = transaction.event.memory.as_deref() == Some(agent.location.memory());
         match self.run.runs.context.open_directory_at(agent, path) {
             Ok(directory) => Ok(Some(directory)),
             // It may answer again soon, and then recovery must come before any other change in it.
-            Err(error) if is_same_path && can_become_reachable(agent, &error) => Err(error.into()),
+            Err(error) if is_same_memory && can_become_reachable(agent, &error) => {
+                Err(error.into())
+            }
             Err(error) => {
                 self.keep_journal(agent, record, transaction, path, &error.to_string());
                 Ok(None)
@@ -623,18 +639,20 @@ impl Recoverer<'_, '_> {
             journal: &journal,
             past: &past,
             is_recorded,
-            progress: match (transaction.files.len(), progress.is_decided) {
-                (1, _) => SwapProgress::Unknown,
-                (_, true) => SwapProgress::Decided,
-                (_, false) => SwapProgress::NotBegun,
+            progress: if transaction.event.files.is_empty() {
+                SwapProgress::Unknown
+            } else if progress.is_decided {
+                SwapProgress::Decided
+            } else {
+                SwapProgress::NotBegun
             },
         };
         let mut recovered_files = Vec::new();
-        let mut unfinished = Vec::new();
+        let mut notes = Vec::new();
         for (number, directory) in directories {
             let left = std::mem::take(&mut progress.files[number]);
             let recovered =
-                swaps.recover_file(&mut transaction, number, directory, left, &mut unfinished)?;
+                swaps.recover_file(&mut transaction, number, directory, left, &mut notes)?;
             let Some(recovered) = recovered else {
                 let path = &transaction.files[number].path;
                 let why = "it is another directory now";
@@ -652,7 +670,7 @@ impl Recoverer<'_, '_> {
             files: recovered_files,
             is_recorded,
             released: progress.released,
-            notes: unfinished,
+            notes,
             event,
         }))
     }
@@ -670,34 +688,37 @@ impl Recoverer<'_, '_> {
         } = recovery;
         let clock = self.run.runs.context.clock();
         let end = clock.instant() + RECOVERY_SETTLE_TIMEOUT;
-        let mut result = Ok(());
-        for file in files.iter_mut() {
-            let change = &mut event.file_changes_mut()[file.displaced.file];
-            let settlement = Settlement {
-                run: self.run,
-                agent,
-                path: &file.path,
-                directory: file.directory.as_ref(),
-                journal,
-            };
-            let mut settle = |displaced: &mut DisplacedFiles| {
-                let (more, settled) = settlement.settle(change, displaced);
+        let result = loop {
+            let mut result = Ok(());
+            for file in files.iter_mut() {
+                let settlement = Settlement {
+                    run: self.run,
+                    agent,
+                    path: &file.path,
+                    directory: file.directory.as_ref(),
+                    journal,
+                };
+                let change = &mut event.file_changes_mut()[file.displaced.file];
+                let (more, settled) = settlement.settle(change, &mut file.displaced);
                 notes.extend(more);
-                settled
-            };
-            let mut settled = settle(&mut file.displaced);
-            while let Some(due) = file.directory.next_settle_time()
-                && settled.is_ok()
-                && !file.displaced.names.is_empty()
-                && clock.instant() < end
-            {
-                clock.sleep(due.saturating_duration_since(clock.instant()));
-                settled = settle(&mut file.displaced);
+                result = result.and(settled);
             }
+            let left = files.iter().filter(|file| !file.displaced.names.is_empty());
+            match left
+                .filter_map(|file| file.directory.next_settle_time())
+                .max()
+            {
+                Some(due) if result.is_ok() && clock.instant() < end => {
+                    clock.sleep(due.saturating_duration_since(clock.instant()));
+                }
+                _ => break result,
+            }
+        };
+        for file in files {
+            let change = &mut event.file_changes_mut()[file.displaced.file];
             change
                 .kept_names
                 .retain(|name| !file.recorded_kept_names.contains(name));
-            result = result.and(settled);
         }
         result
     }

@@ -84,7 +84,8 @@ impl Turn<'_> {
             .collect()
     }
 
-    /// Returns when settling the displaced files again can succeed; none for any time.
+    /// Returns when settling the displaced files again can succeed; `None` if there is no need to
+    /// wait.
     pub(super) fn next_settle_time(&self) -> Option<Instant> {
         let files = self.files.iter();
         files
@@ -92,7 +93,13 @@ impl Turn<'_> {
             .max()
     }
 
-    /// Adds a note that the event does not have yet.
+    /// Whether it changes files other than the memory, by an edit or its undo. Such a turn journals
+    /// the decision to finish it before its first swap.
+    pub(super) fn is_edit(&self) -> bool {
+        !self.event.files.is_empty()
+    }
+
+    /// Adds a note, unless the event has it.
     fn add_note_once(&mut self, note: &str) {
         let notes = self.event.note.as_deref().unwrap_or_default();
         if !notes.contains(note) {
@@ -113,17 +120,6 @@ pub(super) enum CaptureOutcome<'a> {
 pub(super) struct PreparedSwap {
     pub(super) journal: Journal,
     pub(super) files: Vec<PreparedFile>,
-}
-
-impl PreparedSwap {
-    /// Returns the journal, if its decision is to be synced.
-    pub(super) fn unsynced_decision(&self) -> Vec<UnsyncedObject> {
-        let is_decided = self.files.len() > 1;
-        is_decided
-            .then(|| self.journal.unsynced())
-            .into_iter()
-            .collect()
-    }
 }
 
 /// The data of one of its files.
@@ -261,8 +257,7 @@ impl<'a> Run<'a> {
         paths.into_iter().map(open).collect()
     }
 
-    /// Reads the files and writes their entries; none where the memory already has the content to
-    /// install.
+    /// Reads the files and writes their entries; `None` if the memory already has the content.
     fn capture_files(
         &self,
         turn: &mut Turn<'a>,
@@ -286,7 +281,7 @@ impl<'a> Run<'a> {
             && queued.step.lacks_undo_mode()
         {
             let message = format!("files have changed since run {}", undone.run);
-            let hint = "--overwrite archives what was written since, and restores the files";
+            let hint = "--overwrite archives the newer contents and restores the files";
             let error = Error::new(ErrorKind::Conflict, message).with_hint(hint);
             return Err(error.into());
         }
@@ -365,12 +360,15 @@ impl<'a> Run<'a> {
         Ok((PreparedSwap { journal, files }, unsynced))
     }
 
-    /// Checks that a file can be replaced in its directory: one that cannot gets no entry. Returns
-    /// the directory's id.
+    /// Checks that a file can be replaced in its directory, before its entry is named. Returns the
+    /// directory's id.
     fn check_replaceable(&self, turn: &mut Turn<'a>, file: usize) -> Result<Option<u64>, EarlyEnd> {
         let properties = turn.files[file].directory()?.properties()?;
         for note in degraded::accepted_degradations(turn.agent, &properties.missing_extensions)? {
             turn.add_note_once(&note);
+        }
+        if turn.is_edit() {
+            degraded::check_exchangeable(&turn.files[file].path, &properties.swap_forecast)?;
         }
         degraded::in_place_degradation(turn.agent, &properties.swap_forecast)?;
         if let SwapForecast::Refused(error) = &properties.swap_forecast
@@ -406,8 +404,8 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Builds the new files, where the content to install is one. Those of several files get their
-    /// names, so that a recovery finds them.
+    /// Stages the new content of each file that the step replaces or creates. Those of an edit get
+    /// their names, so that a recovery finds them.
     pub(super) fn stage_contents(
         &self,
         turn: &mut Turn<'a>,
@@ -435,7 +433,7 @@ impl<'a> Run<'a> {
                 turn.add_note_once(&note);
             }
         }
-        if prepared.files.len() > 1 {
+        if turn.is_edit() {
             for (file, prepared) in turn.files.iter().zip(&prepared.files) {
                 if let Replacement::File(_) = prepared.captured.source.replacement {
                     file.directory()?.name_staged(&prepared.staged_name)?;
@@ -445,20 +443,19 @@ impl<'a> Run<'a> {
         Ok(prepared)
     }
 
-    /// Writes into the journal of a step of several files that it is to be finished: a crash between
-    /// two of its swaps must not leave half of it.
+    /// Journals the decision of an edit: after a crash, recovery finishes all of its swaps.
     pub(super) fn decide_swap(
         &self,
-        _turn: &mut Turn<'a>,
+        turn: &mut Turn<'a>,
         prepared: PreparedSwap,
     ) -> Result<PreparedSwap, EarlyEnd> {
-        if prepared.files.len() > 1 {
+        if turn.is_edit() {
             prepared.journal.append(&JournalRecord::Decided)?;
         }
         Ok(prepared)
     }
 
-    /// Removes directories that are empty, in this order; others stay.
+    /// Removes directories in this order. Those that are not empty stay.
     pub(super) fn remove_directories(
         &self,
         agent: &Agent,
@@ -472,7 +469,11 @@ impl<'a> Run<'a> {
             };
             hold_lock_guard(parent.as_ref(), lock);
             if !parent.remove_directory()? {
-                self.log_line(&format!("{}: {} is not empty", agent.name, path.display()));
+                let path = path.display();
+                self.log_line(&format!(
+                    "{}: kept {path}: it is not an empty directory",
+                    agent.name
+                ));
             }
             durable::sync_all(parent.take_unsynced())?;
         }
@@ -493,9 +494,8 @@ impl<'a> Run<'a> {
                 Replacement::Symlink(target) => NewMemory::Symlink(target.clone()),
                 Replacement::Absent => NewMemory::Nothing,
                 Replacement::File(_) => NewMemory::StagedFile {
-                    // Half of a step that is written in place would be torn by a crash.
-                    accepts_in_place: turn.event.files.is_empty()
-                        && turn.agent.location.accepts_in_place(),
+                    // A crash during a write in place would leave half of an edit.
+                    accepts_in_place: !turn.is_edit() && turn.agent.location.accepts_in_place(),
                 },
             };
             let directory = turn.files[number].directory()?;
@@ -504,8 +504,8 @@ impl<'a> Run<'a> {
             if swapped.method == SwapMethod::InPlace {
                 turn.add_note_once("written in place: the memory is a mount point");
             }
-            // The list of files says it of each.
-            if swapped.method == SwapMethod::Create && turn.event.files.is_empty() {
+            // The record of an edit has the method of each file.
+            if swapped.method == SwapMethod::Create && !turn.is_edit() {
                 turn.add_note_once("created; there was no file");
             }
             outcomes.push(swapped);

@@ -12,7 +12,7 @@ use crate::base::error::{Error, ErrorKind};
 use crate::engine::store::record::{FileChange, LedgerRecord, RunEvent};
 
 /// The largest size of a record; real ones are far smaller, and a longer line is not a record.
-pub(super) const MAX_RECORD_BYTES: u64 = 16 << 20;
+pub(in crate::engine::store) const MAX_RECORD_BYTES: u64 = 16 << 20;
 
 /// The largest number of a record: real ones are far smaller, and numbers can be added without an
 /// overflow.

@@ -215,6 +215,9 @@ impl<'a> ResetLane<'_, 'a> {
             ..event
         };
         event.changes_mut().for_each(|change| change.after = None);
+        // No undo restores them, and those of many files may be too long for a record.
+        let files = event.files.iter_mut();
+        files.for_each(|change| change.attributes = None);
         self.run.log_line(&format!(
             "{}: {} — {error}",
             event.agent,
