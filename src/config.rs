@@ -675,9 +675,11 @@ impl Agent {
     pub fn required_baseline(&self) -> Result<&str> {
         self.baseline.as_deref().ok_or_else(|| {
             let message = format!("{} has no baseline: it is never reset", self.name);
-            Error::new(ErrorKind::Conflict, message).with_hint(
-                "`memory AGENT tree` shows its memory; set memory_file and baseline to reset one",
-            )
+            Error::new(ErrorKind::Conflict, message).with_hint(format!(
+                "`memory {0} tree` shows its memory; to reset one, set memory_file and baseline in \
+                 [{0}]",
+                self.name
+            ))
         })
     }
 

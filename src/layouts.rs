@@ -12,10 +12,11 @@ use std::fmt;
 use std::path::PathBuf;
 
 use chrono::{DateTime, FixedOffset};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::base::error::{Error, ErrorKind, Result};
-pub use files::{FileReadFault, MemoryFiles};
+use crate::base::untrusted::serialize_path;
+pub use files::{DirectoryPages, FileReadFault, MAX_LISTED_NAMES, MemoryFiles};
 
 /// The shape of a memory.
 pub trait Layout: Send + Sync {
@@ -84,6 +85,7 @@ pub struct MemoryItem {
     /// Its title, which agents write; [`MemoryItem::title_of`] makes one of a text.
     pub title: String,
     /// The file that holds it, below the directory of the memory.
+    #[serde(serialize_with = "serialize_path")]
     pub path: PathBuf,
     /// Its size in bytes.
     pub size: u64,
@@ -144,6 +146,7 @@ pub struct HealthFinding {
     /// How bad it is.
     pub severity: HealthSeverity,
     /// The file, below the directory of the memory.
+    #[serde(serialize_with = "serialize_path_of_finding")]
     pub path: Option<PathBuf>,
     /// The line in it, from 1.
     pub line: Option<u64>,
@@ -157,6 +160,16 @@ pub struct HealthFinding {
     pub why: &'static str,
     /// What to do about it.
     pub remedy: &'static str,
+}
+
+fn serialize_path_of_finding<S: Serializer>(
+    path: &Option<PathBuf>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    match path {
+        Some(path) => serialize_path(path, serializer),
+        None => serializer.serialize_none(),
+    }
 }
 
 /// An operation of a layout.
@@ -197,7 +210,7 @@ impl OperationRequest {
         self.arguments
             .get(name)
             .map(String::as_str)
-            .ok_or_else(|| Error::new(ErrorKind::User, format!("{name} is not given")))
+            .ok_or_else(|| Error::new(ErrorKind::User, format!("argument {name} is missing")))
     }
 
     /// Checks that the layout has the operation, and that its arguments are those of its
@@ -214,9 +227,10 @@ impl OperationRequest {
                 layout.name(),
                 self.operation
             );
-            let hint = match names.is_empty() {
-                true => "it has no operations".to_string(),
-                false => format!("its operations are {}", names.join(", ")),
+            let hint = if names.is_empty() {
+                "it has no operations".to_string()
+            } else {
+                format!("its operations are {}", names.join(", "))
             };
             return Err(Error::new(ErrorKind::User, message).with_hint(hint));
         };

@@ -10,12 +10,13 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use icu_properties::props::{
     DefaultIgnorableCodePoint, EmojiModifier, ExtendedPictographic, GeneralCategory, Script,
 };
 use icu_properties::{CodePointMapData, CodePointSetData};
+use serde::Serializer;
 use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
@@ -590,6 +591,12 @@ impl TokenWriter {
         });
         start
     }
+}
+
+/// Serializes a path as text; bytes that are not UTF-8 become replacement characters, instead of failing
+/// the document.
+pub fn serialize_path<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&path.display())
 }
 
 #[cfg(test)]

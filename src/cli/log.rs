@@ -153,14 +153,12 @@ fn record_cells(engine: &Engine, record: &LedgerRecord) -> Result<Vec<TableCell>
         (before, after) if before == after => before,
         (before, after) => format!("{before} -> {after}"),
     };
-    let entry = event
-        .change
-        .late_entries
-        .last()
-        .or(event.change.entry.as_ref())
-        .map_or("-".to_string(), |entry| {
-            as_operand(&entry.path).display().to_string()
-        });
+    let entries = event
+        .changes()
+        .filter_map(|change| change.late_entries.last().or(change.entry.as_ref()));
+    let entry = entries.last().map_or("-".to_string(), |entry| {
+        as_operand(&entry.path).display().to_string()
+    });
     let undoes = event.undone_run.as_ref().map(|run| format!("undoes {run}"));
     let findings = event.findings().describe();
     let findings = (!findings.is_empty()).then_some(findings);

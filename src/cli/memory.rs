@@ -229,12 +229,18 @@ pub(super) fn run(context: &mut CommandContext<'_>, args: &MemoryArgs) -> Comman
         MemoryVerb::Search { text } => {
             let engine = context.open_engine()?;
             let memory = engine.layouts().open(agent)?;
-            context.print_answer(&SearchDocument {
+            let found = memory.search(text)?;
+            context.print_document(&SearchDocument {
                 agent,
                 layout: memory.layout.name(),
                 query: text,
-                items: memory.search(text)?,
-            })
+                items: found.items,
+            })?;
+            for error in &found.unread {
+                context.print_error(error.message());
+            }
+            let kinds = found.unread.iter().map(Error::kind);
+            Ok(kinds.reduce(ErrorKind::more_serious))
         }
         MemoryVerb::Health => print_health(context, agent),
         MemoryVerb::Plan(operation) => {
@@ -255,7 +261,7 @@ fn run_operation(
     flags: &RunFlags,
 ) -> CommandResult {
     let request = operation.to_request()?;
-    run_plan_of(context, flags, |engine| {
+    run_plan_of(context, agent, flags, |engine| {
         engine.layouts().plan(agent, &request, false)
     })
 }
@@ -276,12 +282,11 @@ fn print_tree(
         }
     }
     let list = |collection: Collection| -> Result<ListedCollection> {
-        let pages = layout.items(&files, &collection.id)?;
-        let pages: Vec<Vec<MemoryItem>> = pages.collect::<Result<_>>()?;
-        Ok(ListedCollection {
-            collection,
-            items: pages.concat(),
-        })
+        let mut items = Vec::new();
+        for page in layout.items(&files, &collection.id)? {
+            items.extend(page?);
+        }
+        Ok(ListedCollection { collection, items })
     };
     let collections = collections.into_iter().map(list);
     context.print_answer(&TreeDocument {

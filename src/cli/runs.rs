@@ -411,11 +411,15 @@ fn run_plan(
 /// `--dry-run`.
 pub(in crate::cli) fn run_plan_of(
     context: &mut CommandContext<'_>,
+    agent: &str,
     flags: &RunFlags,
     make_plan: impl Fn(&Engine) -> Result<Plan>,
 ) -> CommandResult {
     let engine = open_run_engine(context, Trigger::Cli, flags)?;
     let signals = RunSignals::register()?;
+    // The plan is about the files as recovery leaves them.
+    let agents = [agent.to_string()];
+    recover_interrupted(context, &engine, &agents, flags.dry_run, &signals)?;
     run_plan(context, &engine, flags, &signals, true, || {
         make_plan(&engine)
     })

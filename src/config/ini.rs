@@ -11,9 +11,10 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use ini::{Ini, ParseOption};
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use crate::base::threads::map_on_processors;
+use crate::base::untrusted::serialize_path;
 
 /// Severity of a [`Diagnostic`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -31,7 +32,7 @@ pub struct Diagnostic {
     /// Severity.
     pub level: DiagnosticLevel,
     /// The config file.
-    #[serde(serialize_with = "serialize_path_lossily")]
+    #[serde(serialize_with = "serialize_path")]
     pub file: PathBuf,
     /// The line, counted from 1; `None` for a fault of the whole file.
     pub line: Option<usize>,
@@ -41,11 +42,6 @@ pub struct Diagnostic {
     pub message: String,
     /// What the operator can do.
     pub hints: Vec<String>,
-}
-
-/// Keeps a directory name that is not UTF-8 from failing the JSON output.
-fn serialize_path_lossily<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(&path.to_string_lossy())
 }
 
 impl Diagnostic {

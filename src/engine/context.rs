@@ -232,18 +232,18 @@ impl Context {
         FileOwner::from_stat(&stat.ok()?.ok()?, self.clock().zone())
     }
 
-    /// Returns the owner of a memory of this machine or, if it does not exist, of its directory;
-    /// then the owner of the directory, who can replace any file in it.
+    /// Returns the owner of a memory of this machine that is reset, if it exists; then the owners of
+    /// the directories of the agent's memories, who can replace any file in them.
     pub fn memory_owners(&self, agent: &Agent) -> Vec<u32> {
-        if agent.location.host().is_some() {
-            return Vec::new();
-        }
+        let directories = agent.local_directories();
         let memory = agent.location.memory();
-        let directory = memory.parent().unwrap_or(memory);
+        let memory = (agent.has_reset() && !directories.is_empty()).then_some(memory);
         let owner = |path| durable::stat_no_symlinks(path).ok().map(|it| it.st_uid);
-        let directory_owner = owner(directory);
-        let memory_owner = owner(memory).or(directory_owner);
-        memory_owner.into_iter().chain(directory_owner).collect()
+        memory
+            .into_iter()
+            .chain(directories)
+            .filter_map(owner)
+            .collect()
     }
 
     /// Returns the errors of this machine's file systems that do not answer, each with the agents

@@ -1,6 +1,7 @@
 //! The memories of several files that agents have beside the one that is reset.
 
 use std::cmp::Reverse;
+use std::path::Path;
 use std::sync::Arc;
 
 use chrono::{DateTime, FixedOffset};
@@ -25,6 +26,15 @@ pub struct LayoutMemory {
     pub files: MemoryFiles,
 }
 
+/// The result of a search.
+#[derive(Debug, Default)]
+pub struct FoundItems {
+    /// The items with the text.
+    pub items: Vec<MemoryItem>,
+    /// Why others could not be read.
+    pub unread: Vec<Error>,
+}
+
 impl LayoutMemory {
     /// Returns the findings of its checks, the worst first.
     ///
@@ -36,23 +46,28 @@ impl LayoutMemory {
         Ok(findings)
     }
 
-    /// Returns the items that have a text in their title or their content; letters match in either
+    /// Finds the items that have a text in their title or their content; letters match in either
     /// case.
     ///
     /// # Errors
     /// The directory cannot be read.
-    pub fn search(&self, text: &str) -> Result<Vec<MemoryItem>> {
+    pub fn search(&self, text: &str) -> Result<FoundItems> {
         let wanted = text.to_lowercase();
-        let mut found = Vec::new();
+        let mut found = FoundItems::default();
         for collection in self.layout.collections(&self.files)? {
             for page in self.layout.items(&self.files, &collection.id)? {
                 for item in page? {
-                    let is_found = item.title.to_lowercase().contains(&wanted) || {
-                        let content = self.layout.read(&self.files, &item.id)?;
-                        let text = String::from_utf8_lossy(&content.bytes).to_lowercase();
-                        text.contains(&wanted)
-                    };
-                    found.extend(is_found.then_some(item));
+                    if item.title.to_lowercase().contains(&wanted) {
+                        found.items.push(item);
+                        continue;
+                    }
+                    match self.layout.read(&self.files, &item.id) {
+                        Ok(content) => {
+                            let text = String::from_utf8_lossy(&content.bytes).to_lowercase();
+                            found.items.extend(text.contains(&wanted).then_some(item));
+                        }
+                        Err(error) => found.unread.push(error.with_context(&item.id)),
+                    }
                 }
             }
         }
@@ -68,21 +83,27 @@ impl LayoutMemories {
         }
     }
 
-    /// Opens the memory of an agent. Nothing is read yet.
+    /// Opens the memory of an agent.
     ///
     /// # Errors
     /// [`ErrorKind::User`]: the agent is not configured, or has no such memory.
+    /// [`ErrorKind::Host`]: its directory does not exist, or cannot be read.
     pub fn open(&self, agent: &str) -> Result<LayoutMemory> {
         let agent = self.context.agent(agent)?;
         let Some(layout) = &agent.layout else {
             let message = format!("{} has no memory with a layout", agent.name);
-            let hint = "set layout and memory_dir in its section";
+            let hint = format!("set layout and memory_dir in [{}]", agent.name);
             return Err(Error::new(ErrorKind::User, message).with_hint(hint));
         };
         let transport = self.context.transport_for(&agent.location);
+        let files = MemoryFiles::new(transport, &layout.directory);
+        if files.list(Path::new(""))?.is_none() {
+            let message = format!("memory_dir does not exist: {}", files.root().display());
+            return Err(Error::new(ErrorKind::Host, message));
+        }
         Ok(LayoutMemory {
             layout: self.context.layouts().find(&layout.name)?,
-            files: MemoryFiles::new(transport, &layout.directory),
+            files,
         })
     }
 

@@ -4,10 +4,19 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::transport::{DirectoryListing, FailureCause, MemoryObject, SpecialFile, Transport};
+use crate::transport::{
+    DirectoryEntry, DirectoryListing, FailureCause, MemoryObject, SpecialFile, Transport,
+    TransportError,
+};
 
 /// Maximum size in bytes of a file that is read whole.
-const MAX_FILE_BYTES: usize = 64 << 20;
+const MAX_FILE_BYTES: u64 = 64 << 20;
+
+/// Maximum number of names of a directory that are listed: a host may send names without end.
+pub const MAX_LISTED_NAMES: usize = 200_000;
+
+/// How often a file is opened that is replaced while it is read.
+const READ_ATTEMPTS: usize = 3;
 
 /// Why a file has no content that a layout could use.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,11 +34,43 @@ impl FileReadFault {
     pub fn to_error(&self, path: &Path) -> Error {
         let path = path.display();
         let message = match self {
-            FileReadFault::Absent => format!("there is no file {path}"),
+            FileReadFault::Absent => format!("no file {path}"),
             FileReadFault::Special(special) => format!("{path} is {special}, which is not read"),
-            FileReadFault::TooLarge => format!("{path} has more than 64 MiB"),
+            FileReadFault::TooLarge => format!("{path} is larger than 64 MiB"),
         };
-        Error::new(ErrorKind::User, message)
+        let kind = match self {
+            FileReadFault::Absent => ErrorKind::User,
+            FileReadFault::Special(_) | FileReadFault::TooLarge => ErrorKind::Host,
+        };
+        Error::new(kind, message)
+    }
+}
+
+/// The names of a directory, a page at a time.
+pub struct DirectoryPages {
+    listing: Box<dyn DirectoryListing>,
+    path: PathBuf,
+    /// How many more names, or empty pages, are listed.
+    left: usize,
+}
+
+impl Iterator for DirectoryPages {
+    type Item = Result<Vec<DirectoryEntry>>;
+
+    fn next(&mut self) -> Option<Result<Vec<DirectoryEntry>>> {
+        let page = match self.listing.next_page() {
+            Ok(page) => page?,
+            Err(error) => return Some(Err(error.into())),
+        };
+        let Some(left) = self.left.checked_sub(page.len().max(1)) else {
+            let message = format!(
+                "{} has more than {MAX_LISTED_NAMES} names, which is more than can be listed",
+                self.path.display()
+            );
+            return Some(Err(Error::new(ErrorKind::Host, message)));
+        };
+        self.left = left;
+        Some(Ok(page))
     }
 }
 
@@ -57,9 +98,14 @@ impl MemoryFiles {
     ///
     /// # Errors
     /// It is not a directory, or cannot be read.
-    pub fn list(&self, path: &Path) -> Result<Option<Box<dyn DirectoryListing>>> {
-        match self.transport.list_directory(&self.absolute(path)?) {
-            Ok(listing) => Ok(Some(listing)),
+    pub fn list(&self, path: &Path) -> Result<Option<DirectoryPages>> {
+        let path = self.absolute(path)?;
+        match self.transport.list_directory(&path) {
+            Ok(listing) => Ok(Some(DirectoryPages {
+                listing,
+                path,
+                left: MAX_LISTED_NAMES,
+            })),
             Err(error) if error.cause == FailureCause::NoDirectory => Ok(None),
             Err(error) => Err(error.into()),
         }
@@ -71,35 +117,48 @@ impl MemoryFiles {
     /// It cannot be read; a fault is no error.
     pub fn read(&self, path: &Path) -> Result<Result<Vec<u8>, FileReadFault>> {
         let path = self.absolute(path)?;
-        let directory = match self.transport.open_directory(&path) {
+        let mut attempts = 1;
+        loop {
+            match self.try_read(&path) {
+                Err(error) if error.cause == FailureCause::Replaced && attempts < READ_ATTEMPTS => {
+                    attempts += 1;
+                }
+                read => return Ok(read?),
+            }
+        }
+    }
+
+    fn try_read(&self, path: &Path) -> Result<Result<Vec<u8>, FileReadFault>, TransportError> {
+        let directory = match self.transport.open_directory(path) {
             Ok(directory) => directory,
             Err(error) if error.cause == FailureCause::NoDirectory => {
                 return Ok(Err(FileReadFault::Absent));
             }
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(error),
         };
         match directory.stat_memory()? {
             MemoryObject::Absent => return Ok(Err(FileReadFault::Absent)),
             MemoryObject::Special(special) => return Ok(Err(FileReadFault::Special(special))),
+            MemoryObject::File(file) if file.stamp.size > MAX_FILE_BYTES => {
+                return Ok(Err(FileReadFault::TooLarge));
+            }
             MemoryObject::File(_) => {}
         }
         let mut bytes = Vec::new();
         let mut is_too_large = false;
         let read = directory.read_memory(&mut |piece| {
-            is_too_large = bytes.len() + piece.len() > MAX_FILE_BYTES;
+            // It may grow while it is read.
+            is_too_large = (bytes.len() + piece.len()) as u64 > MAX_FILE_BYTES;
             if is_too_large {
-                return Err(Error::new(ErrorKind::User, "the file is too large"));
+                return Err(Error::new(ErrorKind::Host, "the file is too large"));
             }
             bytes.extend_from_slice(piece);
             Ok(())
         });
-        match read {
-            _ if is_too_large => Ok(Err(FileReadFault::TooLarge)),
-            Ok(_) => Ok(Ok(bytes)),
-            // It was there a moment ago.
-            Err(error) if error.cause == FailureCause::Replaced => Ok(Err(FileReadFault::Absent)),
-            Err(error) => Err(error.into()),
+        if is_too_large {
+            return Ok(Err(FileReadFault::TooLarge));
         }
+        read.map(|_| Ok(bytes))
     }
 
     /// Returns the path below the root.
@@ -109,7 +168,7 @@ impl MemoryFiles {
             .all(|it| matches!(it, Component::Normal(_)))
         {
             let message = format!(
-                "{} is no path below {}",
+                "{} is not a path below {}",
                 path.display(),
                 self.root.display()
             );

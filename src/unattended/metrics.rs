@@ -164,11 +164,15 @@ fn add_states(page: &mut Exposition, rows: &[(&Agent, &Observation)]) {
         Some(f64::from(u8::from(seen.is_content_known())))
     });
     let help = "1 if a reset is refused now, else 0.";
-    add_agents(&mut page.gauge("agent_blocked", help), rows, |_, seen| {
-        // A memory is replaced only if the ledger can record that.
-        let is_blocked = seen.blocker.is_some() || seen.ledger_error.is_some();
-        Some(f64::from(u8::from(is_blocked)))
-    });
+    add_agents(
+        &mut page.gauge("agent_blocked", help),
+        rows,
+        |agent, seen| {
+            // A memory is replaced only if the ledger can record that.
+            let is_blocked = seen.blocker.is_some() || seen.ledger_error.is_some();
+            agent.has_reset().then(|| f64::from(u8::from(is_blocked)))
+        },
+    );
 }
 
 fn add_contents(page: &mut Exposition, rows: &[(&Agent, &Observation)]) {
@@ -180,7 +184,9 @@ fn add_contents(page: &mut Exposition, rows: &[(&Agent, &Observation)]) {
     );
     let help = "Size from which the memory is OVERSIZE.";
     let mut family = page.gauge("agent_memory_limit_bytes", help);
-    add_agents(&mut family, rows, |_, seen| Some(whole(seen.max_size)));
+    add_agents(&mut family, rows, |agent, seen| {
+        agent.has_reset().then(|| whole(seen.max_size))
+    });
     let help = "Lines below the separator.";
     let mut family = page.gauge("agent_scratch_lines", help);
     add_agents(&mut family, rows, |_, seen| {

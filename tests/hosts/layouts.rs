@@ -26,7 +26,10 @@ fn layout_is_read_and_edited_on_a_host() {
     let before = read_tree(&root);
     let engine = engine_with_connector(&world, server);
     let memory = engine.layouts().open("ranger").unwrap();
-    assert_eq!(memory.search("tea").unwrap()[0].title, "green tea is good");
+    assert_eq!(
+        memory.search("tea").unwrap().items[0].title,
+        "green tea is good"
+    );
     assert!(memory.health(engine.clock().now()).unwrap().is_empty());
     let request = OperationRequest {
         operation: "keep".to_string(),

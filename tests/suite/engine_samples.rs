@@ -479,6 +479,7 @@ pub fn observation_of(name: &str, state: State) -> Observation {
         max_size: 16_384,
         content: (!is_unread).then(|| content_of(name, state)),
         is_absent: false,
+        is_directory: false,
         baseline: Some(Digest::of(b"baseline")),
         last_run: Some(LastRun {
             run: "5a10c3d2".to_string(),

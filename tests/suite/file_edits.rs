@@ -86,6 +86,40 @@ fn edit_keeps_the_mode_of_each_file() {
 }
 
 #[test]
+fn created_directory_has_group_and_mode_of_its_parent() {
+    use std::os::unix::fs::PermissionsExt;
+    let world = world_with_files();
+    let root = world.agent_directory("scout");
+    fs::set_permissions(&root, fs::Permissions::from_mode(0o2775)).unwrap();
+    let new = edit("fresh/deep/x.md", None, Some("x\n"));
+    apply_edits(&world, &world.engine(), &[new]).assert_ok();
+    let mode_of = |path: &str| fs::metadata(root.join(path)).unwrap().permissions().mode() & 0o7777;
+    assert_eq!(["fresh", "fresh/deep"].map(mode_of), [0o2775, 0o2775]);
+}
+
+#[test]
+fn readers_of_the_ledger_know_edits() {
+    let world = world_with_files();
+    let engine = world.engine();
+    apply_edits(&world, &engine, &edits(2)).assert_ok();
+    let [record] = edit_records(&world).try_into().unwrap();
+    for change in &record.event.files {
+        let Some(entry) = &change.entry else {
+            continue;
+        };
+        let found = engine.search().record_of_entry(&entry.path).unwrap();
+        assert_eq!(found.seq, record.seq);
+    }
+    let last = engine.history().last_run_of_user().unwrap().unwrap();
+    assert_eq!(last.run, record.event.run);
+    // Neither it nor its undo says anything about resets.
+    world.undo("scout", UndoMode::Refuse).assert_ok();
+    let engine = world.engine();
+    assert_eq!(engine.history().last_run("scout").unwrap(), None);
+    assert_eq!(engine.history().last_run_of_user().unwrap(), None);
+}
+
+#[test]
 fn reset_and_edit_are_undone_newest_first() {
     let world = world_with_files();
     let root = world.agent_directory("scout");

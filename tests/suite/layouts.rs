@@ -1,18 +1,22 @@
 //! Memories of several files, through a layout that only the tests have: what the engine, the config
 //! and the command line make of any layout.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::{Arc, Mutex};
 
 use memory_shepherd::base::error::ErrorKind;
 use memory_shepherd::config::{self, ConfigEnvironment};
-use memory_shepherd::engine::{Engine, Operation, Plan, State, UndoMode};
+use memory_shepherd::engine::{Engine, Operation, Plan, ScratchSelection, State, UndoMode};
 use memory_shepherd::layouts::{HealthSeverity, MAX_TITLE_CHARS, MemoryItem, OperationRequest};
 use serde_json::Value;
 
+use super::crashes::{crash_at_call, runs_to_end};
 use super::edited_files::read_tree;
-use super::world::{World, apply_plan};
+use super::world::{InterposingTransport, TransportCall, World, apply_plan};
 use crate::skip::skip_missing_tool;
 
 /// A world whose agent has a memory with a layout beside the one that is reset.
@@ -32,11 +36,15 @@ fn world_with_notes() -> World {
 }
 
 fn keep_note(engine: &Engine, note: &str) -> Plan {
+    keep_note_of(engine, "scout", note)
+}
+
+fn keep_note_of(engine: &Engine, agent: &str, note: &str) -> Plan {
     let request = OperationRequest {
         operation: "keep".to_string(),
         arguments: [("note".to_string(), note.to_string())].into(),
     };
-    engine.layouts().plan("scout", &request, false).unwrap()
+    engine.layouts().plan(agent, &request, false).unwrap()
 }
 
 fn items(engine: &Engine, collection: &str) -> Vec<String> {
@@ -65,8 +73,8 @@ fn memory_is_listed_searched_and_checked_and_stays_as_it_is() {
     let content = memory.layout.read(&memory.files, "tea.md").unwrap();
     assert_eq!(content.bytes, b"green tea is good\n");
     let found = memory.search("TWO").unwrap();
-    assert_eq!(found.len(), 1);
-    assert_eq!(found[0].id, "long.md");
+    assert_eq!(found.items.len(), 1);
+    assert_eq!(found.items[0].id, "long.md");
     let health = memory.health(engine.clock().now()).unwrap();
     assert_eq!(health[0].check, "long");
     assert_eq!(health[0].severity, HealthSeverity::Warning);
@@ -120,7 +128,7 @@ fn wrong_operations_say_what_there_is() {
     assert!(refused("keep", &[]).contains("needs note="));
     assert!(refused("keep", &[("note", "x"), ("to", "y")]).contains("no argument to"));
     assert!(refused("keep", &[("note", "absent.md")]).contains("no file absent.md"));
-    assert!(refused("keep", &[("note", "../../baselines/scout.md")]).contains("no path below"));
+    assert!(refused("keep", &[("note", "../../baselines/scout.md")]).contains("not a path below"));
     let world = World::new(&["scout"]);
     let Err(error) = world.engine().layouts().open("scout") else {
         panic!("it has no layout")
@@ -196,6 +204,98 @@ fn run(program: &Path, world: &World, arguments: &[&str]) -> Output {
         .current_dir(&world.root)
         .output()
         .unwrap()
+}
+
+#[test]
+fn unsettled_edit_of_agent_without_resets_is_settled_by_the_next() {
+    let Some(program) = notes_program() else {
+        return;
+    };
+    let mut settled = [0, 0];
+    for point in 0.. {
+        let world = world_with_layout_agent();
+        let transport = crash_at_call(world.disk(), point);
+        let engine = world.engine_with_transport(transport);
+        let plan = keep_note_of(&world.engine(), "keeper", "tea.md");
+        if runs_to_end(|| apply_plan(&engine, &plan)) {
+            break;
+        }
+        let is_unsettled = !world.pending_journals().is_empty();
+        let seen = world.observe("keeper");
+        assert_eq!(seen.state, State::Layout, "{}", seen.reason);
+        assert_eq!(seen.reason.contains("unsettled"), is_unsettled);
+        assert!(seen.is_content_known());
+        fs::write(world.agent_directory("keeper").join("oil.md"), "oil\n").unwrap();
+        let apply = ["memory", "keeper", "apply", "keep", "note=oil.md"];
+        let ran = run(&program, &world, &apply);
+        assert_eq!(ran.status.code(), Some(0), "{point}: {ran:?}");
+        let kept = super::world::sorted_names(&world.agent_directory("keeper").join("kept"));
+        assert!(kept.contains(&"oil.md".to_string()), "{point}: {kept:?}");
+        assert!(world.pending_journals().is_empty(), "{point}");
+        settled[usize::from(kept.len() == 2)] += usize::from(is_unsettled);
+    }
+    assert!(settled.iter().all(|count| *count > 1), "{settled:?}");
+}
+
+#[test]
+fn locked_agent_without_resets_is_busy_and_known() {
+    let world = world_with_layout_agent();
+    let watcher = world.engine();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let watched = Arc::clone(&seen);
+    let watch = move |call| {
+        if call == TransportCall::Before("swap") {
+            let agent = watcher.agent("keeper")?;
+            let observed = watcher.observer().observe(agent);
+            watched
+                .lock()
+                .unwrap()
+                .push((observed.state, observed.is_content_known()));
+        }
+        Ok(())
+    };
+    let engine = world.engine_with_transport(InterposingTransport::new(world.disk(), watch));
+    apply_plan(&engine, &keep_note_of(&engine, "keeper", "tea.md")).assert_ok();
+    assert_eq!(*seen.lock().unwrap(), [(State::Busy, true)]);
+}
+
+#[test]
+fn absent_directory_is_an_error_and_no_empty_memory() {
+    let Some(program) = notes_program() else {
+        return;
+    };
+    let world = world_with_layout_agent();
+    let directory = world.agent_directory("keeper");
+    fs::remove_dir_all(&directory).unwrap();
+    for verb in ["tree", "health"] {
+        let ran = run(&program, &world, &["memory", "keeper", verb]);
+        let said = String::from_utf8(ran.stderr).unwrap();
+        assert_eq!(ran.status.code(), Some(3), "{verb}: {said}");
+        let absent = format!("memory_dir does not exist: {}", directory.display());
+        assert!(said.contains(&absent), "{verb}: {said}");
+    }
+}
+
+#[test]
+fn item_that_cannot_be_read_hides_no_other() {
+    let Some(program) = notes_program() else {
+        return;
+    };
+    let world = world_with_notes();
+    let root = world.agent_directory("scout");
+    let huge = fs::File::create(root.join("huge.md")).unwrap();
+    huge.set_len((64 << 20) + 1).unwrap();
+    fs::write(root.join(OsStr::from_bytes(b"\xff.md")), "green\n").unwrap();
+    let ran = run(&program, &world, &["memory", "scout", "search", "green"]);
+    let found = String::from_utf8(ran.stdout).unwrap();
+    let said = String::from_utf8(ran.stderr).unwrap();
+    assert_eq!(ran.status.code(), Some(3), "{said}");
+    assert!(found.contains("tea.md"), "{found}");
+    assert!(said.contains("huge.md is larger than 64 MiB"), "{said}");
+    let ran = run(&program, &world, &["memory", "scout", "tree", "--json"]);
+    let tree: Value = serde_json::from_slice(&ran.stdout).unwrap();
+    let items = tree["collections"][0]["items"].as_array().unwrap();
+    assert!(items.iter().any(|item| item["path"] == "\u{fffd}.md"));
 }
 
 #[test]
@@ -276,12 +376,25 @@ fn agent_without_resets_is_left_out_of_resets() {
     ran.assert_ok();
     assert_eq!(ran.report.results.len(), 1);
     let engine = world.engine();
-    let names = ["keeper".to_string()];
-    let plan = engine.planner().plan_reset(&names, false).unwrap();
-    assert_eq!(plan.skipped[0].kind, Some(ErrorKind::Conflict));
-    assert!(plan.skipped[0].reason.contains("never reset"));
-    let unobserved = engine.planner().plan_unobserved(&names, false).unwrap();
-    assert_eq!(unobserved.skipped[0].kind, Some(ErrorKind::Conflict));
+    let planner = engine.planner();
+    let both = ["keeper", "scout"].map(String::from);
+    for names in [&both[..1], &both] {
+        let plans = [
+            planner.plan_reset(names, false),
+            planner.plan_unobserved(names, false),
+            planner.plan_push(names, &ScratchSelection::All, false),
+        ];
+        for plan in plans {
+            match plan {
+                Ok(plan) => assert_eq!(plan.steps.len() + plan.skipped.len(), 1),
+                Err(error) => {
+                    assert_eq!((names.len(), error.kind()), (1, ErrorKind::Conflict));
+                    let why = "keeper has no baseline: it is never reset";
+                    assert_eq!(error.message(), why);
+                }
+            }
+        }
+    }
     assert_eq!(read_tree(&root), before);
 }
 
@@ -291,11 +404,7 @@ fn memory_of_agent_without_resets_is_edited_and_undone() {
     let root = world.agent_directory("keeper");
     let before = read_tree(&root);
     let engine = world.engine();
-    let request = OperationRequest {
-        operation: "keep".to_string(),
-        arguments: [("note".to_string(), "tea.md".to_string())].into(),
-    };
-    let plan = engine.layouts().plan("keeper", &request, false).unwrap();
+    let plan = keep_note_of(&engine, "keeper", "tea.md");
     apply_plan(&engine, &plan).assert_ok();
     assert!(root.join("kept/tea.md").exists());
     assert_eq!(world.observe("keeper").state, State::Layout);
@@ -327,9 +436,11 @@ fn commands_say_what_an_agent_without_resets_is() {
         let (code, said) = ran(&[command, "keeper"]);
         assert_ne!(code, Some(0), "{command}: {said}");
         assert!(
-            said.contains("keeper has no baseline: it is never reset"),
+            said.contains("keeper has no baseline: it is never reset")
+                && said.contains("`memory keeper tree`"),
             "{command}: {said}"
         );
+        assert!(world.read_records().is_empty(), "{command}");
     }
     fs::remove_file(world.agent_directory("keeper").join("tea.md")).unwrap();
     fs::remove_dir(world.agent_directory("keeper")).unwrap();

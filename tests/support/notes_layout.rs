@@ -41,10 +41,13 @@ fn note_pages<'f>(files: &'f MemoryFiles, directory: &'static Path) -> Result<It
     };
     let to_item = move |name: PathBuf, size, seconds: i64| -> Result<MemoryItem> {
         let path = directory.join(name);
-        let text = String::from_utf8_lossy(&read_note(files, &path)?).into_owned();
+        let title = match files.read(&path)? {
+            Ok(bytes) => MemoryItem::title_of(&String::from_utf8_lossy(&bytes)),
+            Err(_) => "unreadable".to_string(),
+        };
         Ok(MemoryItem {
             id: path.display().to_string(),
-            title: MemoryItem::title_of(&text),
+            title,
             path,
             size,
             modified: DateTime::<Utc>::from_timestamp(seconds, 0).map(|time| time.fixed_offset()),
@@ -52,7 +55,7 @@ fn note_pages<'f>(files: &'f MemoryFiles, directory: &'static Path) -> Result<It
         })
     };
     Ok(Box::new(std::iter::from_fn(move || {
-        let page = listing.next_page().map_err(Error::from).transpose()?;
+        let page = listing.next()?;
         Some(page.and_then(|entries| {
             let notes = entries.into_iter().filter_map(|entry| match entry.object {
                 Ok(MemoryObject::File(file)) => Some((PathBuf::from(entry.name), file.stamp)),

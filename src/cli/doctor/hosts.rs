@@ -62,7 +62,7 @@ fn check_remote_memories<'a>(
         let memory = seen.address.map_or(String::new(), |it| it.memory);
         report.add_unreachable(
             format!("{} on {}, {memory}: {}", seen.agent, seen.host, seen.reason),
-            "the agent cannot be reset until the memory can be read",
+            "nothing of the agent can be changed until its memory can be read",
         );
     }
     if ok_count > 0 {

@@ -197,9 +197,15 @@ pub(super) fn check_journals(report: &mut DoctorReport, fleet: &FleetSubject<'_>
                 engine::UNCLAIMED_JOURNAL_HINT,
             );
         } else {
+            let is_reset = engine.agent(&agent).is_ok_and(Agent::has_reset);
+            let next = if is_reset {
+                "reset"
+            } else {
+                "operation on it or undo"
+            };
             report.add_warning(
                 format!("a run of {agent} is in progress or was interrupted: {shown}"),
-                "if it was interrupted, the next reset of the agent recovers it",
+                &format!("if it was interrupted, the next {next} of the agent recovers it"),
             );
         }
     }

@@ -24,7 +24,7 @@ pub(in crate::cli) fn recover_interrupted(
         let turns = engine.runs().unrecorded_turns(agents).unwrap_or_default();
         if !turns.is_empty() {
             context.print_warning(format!(
-                "{}; it is recovered first, and the target may be another one then",
+                "{}; it is recovered first, and the plan may be another one then",
                 describe_interrupted(&turns)
             ));
         }

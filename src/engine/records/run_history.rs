@@ -150,8 +150,8 @@ impl RunHistory {
         }
     }
 
-    /// Returns the newest run of this user that installed baselines and is not undone; none if there is
-    /// none.
+    /// Returns the newest run of this user that installed baselines, or edited files, and is not
+    /// undone; none if there is none.
     ///
     /// # Errors
     /// The ledger cannot be read, in a damaged segment only if no later record is of such a run.
@@ -168,8 +168,8 @@ impl RunHistory {
             let event = record.event;
             let marks = marks.entry(event.agent.clone()).or_default();
             let is_undone = marks.add(&event, 0).is_some();
-            let is_install = event.operation.installs_baselines() && event.has_changed_memory();
-            if is_undone || !is_install || event.user != self.context.user() {
+            let is_undoable = event.has_changed_files() && event.operation != Operation::Undo;
+            if is_undone || !is_undoable || event.user != self.context.user() {
                 return true;
             }
             match &mut found {

@@ -42,7 +42,8 @@ impl Planner {
     /// are planned like others.
     ///
     /// # Errors
-    /// An agent that is not configured, or an archive that the config does not name.
+    /// One is not configured, none of them is reset, or the archive is not the one that the config
+    /// names.
     pub fn plan_reset(&self, names: &[String], is_unlocked: bool) -> Result<Plan> {
         self.plan_installation(names, None, is_unlocked)
     }
@@ -82,6 +83,21 @@ impl Planner {
         self.plan_installation(names, Some(&request), is_unlocked)
     }
 
+    /// Returns those of these agents that are reset.
+    ///
+    /// # Errors
+    /// One is not configured, or none is reset.
+    fn reset_agents(&self, names: &[String]) -> Result<Vec<&Agent>> {
+        let agents = unique_names(names).map(|name| self.context.agent(name));
+        let mut agents: Vec<&Agent> = agents.collect::<Result<_>>()?;
+        let first = agents.first().copied();
+        agents.retain(|agent| agent.has_reset());
+        if let Some(first) = first.filter(|_| agents.is_empty()) {
+            first.required_baseline()?;
+        }
+        Ok(agents)
+    }
+
     /// Plans a push with a request, or a reset without one.
     fn plan_installation(
         &self,
@@ -90,9 +106,7 @@ impl Planner {
         is_unlocked: bool,
     ) -> Result<Plan> {
         self.shared_memories.refresh_shared_memories();
-        let agents = unique_names(names).map(|name| self.context.agent(name));
-        let mut agents: Vec<&Agent> = agents.collect::<Result<_>>()?;
-        leave_out_never_reset(&mut agents);
+        let agents = self.reset_agents(names)?;
         self.context.archive().check_expected_for_write()?;
         let (steps, skipped) = self.plan_installation_steps(&agents, request, is_unlocked);
         let operation = match request {
@@ -168,9 +182,7 @@ impl Planner {
     /// # Errors
     /// An agent that is not configured.
     pub fn plan_unobserved(&self, names: &[String], is_unlocked: bool) -> Result<Plan> {
-        let agents = unique_names(names).map(|name| self.context.agent(name));
-        let mut agents: Vec<&Agent> = agents.collect::<Result<_>>()?;
-        leave_out_never_reset(&mut agents);
+        let agents = self.reset_agents(names)?;
         self.context.archive().check_expected_for_write()?;
         // A protected agent is refused only if it has something to reset, so it is observed.
         let is_protected = |agent: &&Agent| {
@@ -183,9 +195,7 @@ impl Planner {
         let mut steps = Vec::new();
         let mut skipped = Vec::new();
         for agent in agents {
-            if let Err(error) = agent.required_baseline() {
-                skipped.push(SkippedAgent::from_error(agent, State::Layout, &error));
-            } else if let Some(other) = self.shared_memories.known_sharing_agent(agent) {
+            if let Some(other) = self.shared_memories.known_sharing_agent(agent) {
                 let error = sharing_error(&other);
                 skipped.push(SkippedAgent::from_error(agent, State::Error, &error));
             } else if let Some(skip) = refused.remove(&agent.name) {
@@ -229,7 +239,6 @@ impl Planner {
         is_unlocked: bool,
         lint: &PlanLint<'e>,
     ) -> Result<Option<PlanStep>> {
-        agent.required_baseline()?;
         if let Some(block) = &seen.observation.blocker {
             return Err(block.to_error(&block.reason));
         }
@@ -660,13 +669,6 @@ fn note_written_since(step: &mut PlanStep, mode: UndoMode, run: &str) -> Result<
         UndoMode::Overwrite => step.is_confirmation_typed = true,
     }
     Ok(())
-}
-
-/// Drops agents that are never reset from a plan of several agents.
-fn leave_out_never_reset(agents: &mut Vec<&Agent>) {
-    if agents.len() > 1 {
-        agents.retain(|agent| agent.has_reset());
-    }
 }
 
 /// Checks that line numbers are about one memory.

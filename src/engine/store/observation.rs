@@ -57,6 +57,10 @@ pub struct Observation {
     #[serde(default)]
     #[serde(rename = "absent")]
     pub is_absent: bool,
+    /// Whether the memory is one of several files, and its directory exists.
+    #[serde(rename = "directory")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_directory: bool,
     /// Digest of the baseline that a reset would install.
     pub baseline: Option<Digest>,
     /// The last run on it.
@@ -75,7 +79,7 @@ impl Observation {
     /// Returns whether all is known that an observation is about: the memory was read, or is
     /// provably absent, or is one of several files, which are read when they are looked at.
     pub fn is_content_known(&self) -> bool {
-        self.content.is_some() || self.is_absent || self.state == State::Layout
+        self.content.is_some() || self.is_absent || self.is_directory
     }
 
     /// Returns whether the scratch is known: without a boundary and a baseline, no line of the

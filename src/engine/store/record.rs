@@ -484,9 +484,14 @@ impl RunEvent {
             && (!is_edit || has_common_result())
     }
 
+    /// Returns whether the run is an edit, or undoes one.
+    pub fn is_about_files(&self) -> bool {
+        self.operation == Operation::Edit || !self.files.is_empty()
+    }
+
     /// Returns whether the run changed the memory.
     pub fn has_changed_memory(&self) -> bool {
-        self.outcome == Outcome::Ok && self.operation.replaces_memories() && self.files.is_empty()
+        self.outcome == Outcome::Ok && self.operation.replaces_memories() && !self.is_about_files()
     }
 
     /// Returns whether the run changed the memory or other files, so that it can be undone.

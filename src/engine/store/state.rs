@@ -30,10 +30,10 @@ pub enum State {
     Busy,
     /// Intact, with scratch below the boundary.
     Scratch,
+    /// A memory of several files, which is never reset.
+    Layout,
     /// Equal to the baseline.
     Clean,
-    /// A memory with a layout, which is never reset.
-    Layout,
     /// Not read yet.
     Loading,
 }
@@ -52,8 +52,8 @@ impl State {
         State::Behind,
         State::Busy,
         State::Scratch,
-        State::Clean,
         State::Layout,
+        State::Clean,
         State::Loading,
     ];
 
@@ -117,7 +117,7 @@ impl State {
             State::Busy => "locked by a run; wait for it to end",
             State::Scratch => "rules intact, notes below the separator",
             State::Clean => "equal to the baseline; nothing to reset",
-            State::Layout => "a memory of several files, which is never reset",
+            State::Layout => "memory of several files; never reset",
             State::Loading => "not read yet",
         }
     }

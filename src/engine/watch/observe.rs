@@ -509,6 +509,7 @@ impl Observer {
             max_size: agent.max_memory_size,
             content: None,
             is_absent: false,
+            is_directory: false,
             baseline: subject.baseline.as_ref().ok().map(|it| it.digest()),
             last_run: subject.history.last_run.clone(),
             ledger_error: subject.ledger_error.clone(),
@@ -530,6 +531,7 @@ impl Observer {
         let observation = &mut seen.observation;
         match memory {
             Ok(ObservedMemory::Special(SpecialFile::Directory)) if !agent.has_reset() => {
+                observation.is_directory = true;
                 let layout = agent.layout.as_ref().map(|it| it.name.as_str());
                 let reason = format!("{}, never reset", layout.unwrap_or_default());
                 conditions.add(State::Layout, reason);
@@ -538,8 +540,12 @@ impl Observer {
                 observation.is_absent = true;
                 conditions.add(State::Missing, "memory_dir does not exist");
             }
-            Ok(ObservedMemory::Special(_) | ObservedMemory::File(..)) if !agent.has_reset() => {
-                conditions.add(State::Error, "memory_dir is no directory");
+            Ok(ObservedMemory::Special(special)) if !agent.has_reset() => {
+                let reason = format!("memory_dir is {special}, not a directory");
+                conditions.add(State::Error, self.scanner.mask_secrets_in(&reason));
+            }
+            Ok(ObservedMemory::File(..)) if !agent.has_reset() => {
+                conditions.add(State::Error, "memory_dir is a file, not a directory");
             }
             Ok(ObservedMemory::Absent) => {
                 observation.is_absent = true;
@@ -656,9 +662,13 @@ impl Observer {
     /// Says that a run was interrupted or could not finish, while no run is at work on the agent
     /// now. A plan skips an unchanged agent, so only the command line settles it in any case.
     pub(in crate::engine) fn describe_unsettled_run(&self, agent: &Agent) -> String {
+        let left = "a run left something unsettled";
+        if !agent.has_reset() {
+            return format!("{left}; the next operation on the memory, or undo, settles it");
+        }
         let reset = format!("reset {}", agent.name);
         let command = self.context.config().invocation.command_line(&reset);
-        format!("a run left something unsettled; `{command}` settles it")
+        format!("{left}; `{command}` settles it")
     }
 
     fn observe_memory(

@@ -142,8 +142,10 @@ pub(in crate::engine) fn run_local_and_remote<'env, J: Send, T: Send, U>(
                 ConnectStep::Connect(number) => {
                     let other = lock(&others[number]);
                     let queue = Arc::clone(&queue);
-                    if let Some(other) = &*other {
-                        connect(other, Box::new(move || queue.mark_ready(number)));
+                    let mark_ready = move || queue.mark_ready(number);
+                    match &*other {
+                        Some(other) => connect(other, Box::new(mark_ready)),
+                        None => mark_ready(),
                     }
                 }
                 ConnectStep::Act(number) => {

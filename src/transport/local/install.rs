@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs::File as StdFile;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use rustix::fs::{self, AtFlags, Mode, OFlags, RenameFlags};
@@ -118,7 +119,7 @@ impl LocalDirectory {
         let parent = fs::fstat(&*self.directory_fd)
             .with_path("stat", &self.directory_path)
             .map_err(refused_error)?;
-        let mode = Mode::from_raw_mode(parent.st_mode & 0o777);
+        let mode = Mode::from_raw_mode(parent.st_mode & 0o2777);
         match fs::mkdirat(&*self.directory_fd, &self.memory_name, mode) {
             Ok(()) => self.has_unsynced_names.set(true),
             Err(Errno::EXIST)
@@ -134,16 +135,21 @@ impl LocalDirectory {
         let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let given = fs::openat(&*self.directory_fd, &self.memory_name, flags, Mode::empty())
             .and_then(|created| {
-                // The mode may have been limited by the umask.
-                fs::fchmod(&created, mode)?;
-                if fs::fstat(&created)?.st_uid == parent.st_uid {
-                    return Ok(());
+                let found = fs::fstat(&created)?;
+                // Whoever may write the directory above may have put another one there.
+                let is_own = found.st_uid == rustix::process::geteuid().as_raw();
+                if !is_own || !is_empty_directory(&created)? {
+                    return Err(Errno::STALE);
                 }
-                let owner = fs::Uid::from_raw(parent.st_uid);
-                let group = fs::Gid::from_raw(parent.st_gid);
-                fs::fchown(&created, Some(owner), Some(group))
+                if (found.st_uid, found.st_gid) != (parent.st_uid, parent.st_gid) {
+                    let owner = fs::Uid::from_raw(parent.st_uid);
+                    let group = fs::Gid::from_raw(parent.st_gid);
+                    fs::fchown(&created, Some(owner), Some(group))?;
+                }
+                // Last: the mode may have been limited by the umask, and a new owner clears bits.
+                fs::fchmod(&created, mode)
             })
-            .with_path("set the owner of", &path);
+            .with_path("set the owner and the mode of", &path);
         if let Err(error) = given {
             self.unlink_directory()?;
             return Err(refused_error(error));
@@ -426,4 +432,14 @@ impl LocalDirectory {
 /// Returns whether this error means that the system does not support the flags of a rename.
 fn is_rename_flag_unsupported(errno: Errno) -> bool {
     matches!(errno, Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP)
+}
+
+/// Returns whether a directory has no names.
+fn is_empty_directory(directory: impl AsFd) -> Result<bool, Errno> {
+    for name in fs::Dir::read_from(directory)? {
+        if !matches!(name?.file_name().to_bytes(), b"." | b"..") {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }

@@ -10,7 +10,7 @@ use crate::base::clock::MAX_CLOCK_LEAD;
 use crate::base::digest::Digest;
 use crate::base::error::ErrorKind;
 use crate::base::quantity::format_size;
-use crate::config::{AlertKind, AlertSettings, Config};
+use crate::config::{Agent, AlertKind, AlertSettings, Config};
 use crate::engine::{
     Engine, LedgerRecord, Operation, Outcome, RunReport, State, StateChange, StateObserver,
 };
@@ -125,9 +125,14 @@ pub(super) fn subject_of(config: &Config, kind: AlertKind, name: &str) -> Subjec
     let agent = config.agent(name);
     let host = agent.and_then(|agent| agent.location.host());
     match (kind, agent, host) {
-        (AlertKind::Tampered, Some(agent), _) if agent.has_reset() => {
-            Subject::Baseline(agent.baseline.clone().unwrap_or_default())
-        }
+        (
+            AlertKind::Tampered,
+            Some(Agent {
+                baseline: Some(baseline),
+                ..
+            }),
+            _,
+        ) => Subject::Baseline(baseline.clone()),
         (AlertKind::Hostkey | AlertKind::Unreachable, Some(agent), None) => {
             // A file system of this machine that does not answer.
             Subject::Agent(agent.name.clone())
@@ -338,7 +343,7 @@ impl<'a> ConditionFinder<'a> {
         let failures = failures.filter(|it| it.kind == AlertKind::FailedReset);
         let reported: BTreeSet<String> = failures.filter_map(|it| it.agent.clone()).collect();
         let mut read_reasons = 0;
-        for agent in &config.agents {
+        for agent in config.reset_agents() {
             let name = &agent.name;
             if reported.contains(name) {
                 continue;
@@ -502,7 +507,7 @@ impl<'a> ConditionFinder<'a> {
         let missed = find_missed_resets(self.engine, &controls, first_seen, self.now);
         let missed = missed.unwrap_or_else(|error| {
             found.ledger_error = Some(error.message().to_string());
-            for agent in &config.agents {
+            for agent in config.reset_agents() {
                 let subject = Subject::Agent(agent.name.clone());
                 let agents = found.unknown.entry(subject.key(AlertKind::MissedSchedule));
                 agents.or_default().insert(agent.name.clone());

@@ -1,11 +1,13 @@
 //! Hosts that send false or malformed replies.
 
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use memory_shepherd::base::clock::SystemClock;
 use memory_shepherd::engine::Outcome;
+use memory_shepherd::layouts::{MAX_LISTED_NAMES, MemoryFiles};
 use memory_shepherd::transport::sftp::SftpTransport;
 use memory_shepherd::transport::{MAX_PAGE_ENTRIES, Transport};
 
@@ -652,6 +654,7 @@ fn endless_listing_is_paged_without_false_names() {
     });
     let server = FilteredServer::new(sftp_server_program(), endless);
     let transport = SftpTransport::new(host_named("box"), Arc::new(server), Arc::new(SystemClock));
+    let transport: Arc<dyn Transport> = Arc::new(transport);
     let mut listing = transport.list_directory(&path).unwrap();
     let mut seen = 0;
     while seen < 4 * MAX_PAGE_ENTRIES {
@@ -664,6 +667,21 @@ fn endless_listing_is_paged_without_false_names() {
         }
         seen += page.len();
     }
+    let files = MemoryFiles::new(transport, &path);
+    let pages = files.list(Path::new("")).unwrap().unwrap();
+    let (mut listed, mut failed) = (0, None);
+    for page in pages.take(MAX_LISTED_NAMES) {
+        match page {
+            Ok(page) => listed += page.len(),
+            Err(error) => failed = failed.or(Some(error)),
+        }
+        if failed.is_some() {
+            break;
+        }
+    }
+    assert!(listed <= MAX_LISTED_NAMES);
+    let failed = failed.expect("the list is endless");
+    assert!(failed.message().contains("200000 names"), "{failed}");
 }
 
 #[test]

@@ -42,6 +42,7 @@ struct StatePeriod {
 struct Success {
     time: DateTime<FixedOffset>,
     operation: Operation,
+    is_edit: bool,
 }
 
 impl StatePeriod {
@@ -77,7 +78,8 @@ pub(super) struct ReportCollector<'e> {
     reset_agents: BTreeSet<String>,
     /// The turns of each agent that succeeded.
     successes: HashMap<String, Vec<Success>>,
-    failures: BTreeMap<String, FailureReport>,
+    /// By agent, and whether they are of edits.
+    failures: BTreeMap<(String, bool), FailureReport>,
     guard: BTreeMap<String, GuardReport>,
     resets_of_drift: Vec<DriftReport>,
     findings: BTreeMap<String, FindingsReport>,
@@ -136,11 +138,12 @@ impl<'e> ReportCollector<'e> {
 
     fn add_event(&mut self, event: &RunEvent, time: DateTime<FixedOffset>) {
         self.growth.add_event(event, time);
-        if event.operation.replaces_memories() && !event.outcome.is_failure() {
+        if event.operation.is_undoable() && !event.outcome.is_failure() {
             let times = self.successes.entry(event.agent.clone()).or_default();
             times.push(Success {
                 time,
                 operation: event.operation,
+                is_edit: event.is_about_files(),
             });
         }
         if time < self.since {
@@ -149,7 +152,7 @@ impl<'e> ReportCollector<'e> {
         self.retired_entries += event.retired_entries.len();
         match event.operation {
             Operation::Guard => self.add_guard_event(event, time),
-            Operation::Reset | Operation::Push | Operation::Undo => self.add_turn(event, time),
+            operation if operation.is_undoable() => self.add_turn(event, time),
             _ => {}
         }
         if !event.agent.is_empty() {
@@ -201,17 +204,24 @@ impl<'e> ReportCollector<'e> {
         }
     }
 
-    /// Returns the first turn of an agent that succeeded from a time on; once all records were added.
-    fn success_after(&self, agent: &str, time: DateTime<FixedOffset>) -> Option<Success> {
+    /// Returns the first turn of an agent that succeeded from a time on, of edits or of the others;
+    /// once all records were added.
+    fn success_after(
+        &self,
+        agent: &str,
+        time: DateTime<FixedOffset>,
+        is_edit: bool,
+    ) -> Option<Success> {
         let successes = self.successes.get(agent)?;
         let at = successes.partition_point(|success| success.time < time);
-        successes.get(at).copied()
+        let mut later = successes[at..].iter();
+        later.find(|it| it.is_edit == is_edit).copied()
     }
 
     fn add_failure(&mut self, event: &RunEvent, time: DateTime<FixedOffset>) {
         let report = self
             .failures
-            .entry(event.agent.clone())
+            .entry((event.agent.clone(), event.is_about_files()))
             .or_insert_with(|| FailureReport {
                 agent: event.agent.clone(),
                 operation: event.operation,
@@ -308,7 +318,7 @@ impl<'e> ReportCollector<'e> {
         for period in &mut periods {
             // What a run or the guard ended has no line.
             let began = period.began.time;
-            let success = self.success_after(&period.agent, began);
+            let success = self.success_after(&period.agent, began, false);
             let latest = period.ended.map(|ended| ended + MAX_RECORD_DELAY);
             let success = success.filter(|it| latest.is_none_or(|latest| it.time <= latest));
             period.ended_by = success.map(|it| it.operation);
@@ -481,11 +491,11 @@ impl<'e> ReportCollector<'e> {
             }
         }
         let drift = self.drift_reports();
-        let mut failures: Vec<FailureReport> =
-            std::mem::take(&mut self.failures).into_values().collect();
-        for failure in &mut failures {
-            let success = self.success_after(&failure.agent, failure.time);
+        let mut failures = Vec::new();
+        for ((agent, is_edit), mut failure) in std::mem::take(&mut self.failures) {
+            let success = self.success_after(&agent, failure.time, is_edit);
             failure.recovered = success.map(|it| it.time);
+            failures.push(failure);
         }
         failures.sort_by_key(|it| (it.recovered.is_some(), std::cmp::Reverse(it.time)));
         let mut findings: Vec<FindingsReport> =

@@ -8,7 +8,7 @@ use chrono::{DateTime, FixedOffset};
 
 use super::GrowthReport;
 use crate::archive::{EntryKind, WrittenEntry};
-use crate::engine::store::record::{FileState, RunEvent};
+use crate::engine::store::record::{FileChange, FileState, RunEvent};
 
 /// Number of days before the moment that an agent is compared with.
 const HISTORY_DAYS: i64 = 14;
@@ -42,7 +42,7 @@ struct ArchivedBytes {
 
 /// Returns how many bytes of an entry the agent wrote: of a whole file, those beside the rules. What a
 /// push keeps, and what an undo displaces, is in the entry of a later or an earlier run.
-fn agent_bytes(event: &RunEvent, entry: &WrittenEntry) -> u64 {
+fn agent_bytes(event: &RunEvent, change: &FileChange, entry: &WrittenEntry) -> u64 {
     let file_size = |state: &Option<FileState>| match state {
         Some(FileState::File { size, .. }) => *size,
         _ => 0,
@@ -50,14 +50,14 @@ fn agent_bytes(event: &RunEvent, entry: &WrittenEntry) -> u64 {
     match entry.kind {
         EntryKind::Special | EntryKind::Redacted => 0,
         EntryKind::Appended => entry.size,
-        EntryKind::Late => entry.size.saturating_sub(file_size(&event.change.before)),
+        EntryKind::Late => entry.size.saturating_sub(file_size(&change.before)),
         _ if event.kept_scratch.is_some() => 0,
         EntryKind::Scratch => entry.size,
         EntryKind::FullBackup if !event.operation.installs_baselines() => 0,
         EntryKind::FullBackup => {
             let rules = match event.boundary {
                 Some(boundary) => boundary.offset as u64,
-                None => file_size(&event.change.after),
+                None => file_size(&change.after),
             };
             entry.size.saturating_sub(rules)
         }
@@ -81,9 +81,11 @@ impl GrowthCounter {
 
     pub fn add_event(&mut self, event: &RunEvent, time: DateTime<FixedOffset>) {
         let mut bytes = 0;
-        for entry in event.entries() {
-            if self.counted.insert(entry.path.clone()) {
-                bytes += agent_bytes(event, entry);
+        for change in event.changes() {
+            for entry in change.entries() {
+                if self.counted.insert(entry.path.clone()) {
+                    bytes += agent_bytes(event, change, entry);
+                }
             }
         }
         if bytes == 0 {

@@ -207,10 +207,7 @@ impl ArchiveSearch {
     pub fn record_of_entry(&self, entry: &Path) -> Result<LedgerRecord> {
         let mut found = None;
         let unread = self.ledger.for_each_record_backwards(|record| {
-            let event = &record.event;
-            let written = event.change.entry.iter().chain(&event.change.late_entries);
-            let mut written = written.chain(&event.change.redacted_entries);
-            if written.any(|it| it.path == entry) {
+            if record.event.entries().any(|it| it.path == entry) {
                 found = Some(record);
             }
             found.is_none()

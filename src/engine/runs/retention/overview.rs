@@ -14,6 +14,7 @@ use super::unused_versions::{UnusedVersions, VersionCandidates};
 use crate::archive::{self, Archive, DiskSpace, EntryKind, format_stamp};
 use crate::base::digest::Digest;
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::untrusted::serialize_path;
 use crate::engine::runs::Retention;
 use crate::engine::store::record::Outcome;
 
@@ -139,11 +140,6 @@ pub struct VersionRetention {
     pub expiring_disk_bytes: u64,
     /// Why unused versions stay, if they do.
     pub blocked: Option<String>,
-}
-
-/// Serializes a path as text; bytes that are not UTF-8 become replacement characters.
-fn serialize_path<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(&path.display())
 }
 
 /// Serializes a time in the form of names of entries.

@@ -110,7 +110,7 @@ impl AgentHistory {
         if undone_run.is_some() {
             self.undo_runs.insert(event.run.clone());
         }
-        if event.operation.replaces_memories() {
+        if event.operation.replaces_memories() && !event.is_about_files() {
             self.last_run = Some(LastRun {
                 run: event.run.clone(),
                 time,
