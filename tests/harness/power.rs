@@ -530,8 +530,8 @@ fn power_cut_at_any_call_of_edit_leaves_whole_files() {
 }
 
 #[test]
-fn power_cut_at_any_call_of_a_file_edit_leaves_all_or_nothing() {
-    if !can_cut_power("power_cut_at_any_call_of_a_file_edit_leaves_all_or_nothing") {
+fn power_cut_in_edit_of_files_leaves_all_or_nothing() {
+    if !can_cut_power("power_cut_in_edit_of_files_leaves_all_or_nothing") {
         return;
     }
     let edit = |words, check| PowerSetup {

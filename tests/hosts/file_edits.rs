@@ -111,7 +111,7 @@ fn lose_connection_at(count: usize, point: usize, is_executed: bool) -> Option<b
 }
 
 #[test]
-fn connection_lost_at_any_request_of_an_edit() {
+fn connection_lost_in_an_edit_leaves_all_or_nothing() {
     if sftp_server().is_none() {
         return;
     }

@@ -51,7 +51,7 @@ fn items(engine: &Engine, collection: &str) -> Vec<String> {
 }
 
 #[test]
-fn memory_is_listed_searched_and_checked_and_stays_as_it_is() {
+fn listing_search_and_health_change_no_file() {
     let world = world_with_notes();
     let root = world.agent_directory("scout");
     let before = read_tree(&root);
@@ -101,7 +101,7 @@ fn operation_of_two_files_is_recorded_and_undone() {
 }
 
 #[test]
-fn wrong_operations_say_what_there_is() {
+fn wrong_operation_is_refused_with_valid_names() {
     let world = world_with_notes();
     let engine = world.engine();
     let refused = |operation: &str, arguments: &[(&str, &str)]| {
@@ -255,7 +255,7 @@ pub fn world_with_layout_agent() -> World {
 }
 
 #[test]
-fn agent_without_resets_has_a_state_of_its_own() {
+fn agent_without_resets_is_in_state_layout() {
     let world = world_with_layout_agent();
     let seen = world.observe("keeper");
     assert_eq!(seen.state, State::Layout, "{}", seen.reason);
@@ -286,7 +286,7 @@ fn agent_without_resets_is_left_out_of_resets() {
 }
 
 #[test]
-fn memory_of_agent_without_resets_is_edited_and_undone() {
+fn edit_of_agent_without_resets_is_undone() {
     let world = world_with_layout_agent();
     let root = world.agent_directory("keeper");
     let before = read_tree(&root);
@@ -304,7 +304,7 @@ fn memory_of_agent_without_resets_is_edited_and_undone() {
 }
 
 #[test]
-fn commands_say_what_an_agent_without_resets_is() {
+fn commands_name_agents_that_are_never_reset() {
     let Some(program) = notes_program() else {
         return;
     };
