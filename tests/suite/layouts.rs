@@ -1,5 +1,5 @@
-//! Memories of several files, through a layout that only the tests have: what the engine, the config
-//! and the command line make of any layout.
+//! Memories of several files in a layout that only the tests have: the engine, the config and the
+//! command line with it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 
 use memory_shepherd::base::error::ErrorKind;
 use memory_shepherd::config::{self, ConfigEnvironment};
-use memory_shepherd::engine::{Engine, Operation, Plan, State, UndoMode};
+use memory_shepherd::engine::{Engine, Operation, State, UndoMode};
 use memory_shepherd::layouts::{HealthSeverity, MAX_TITLE_CHARS, MemoryItem, OperationRequest};
 use serde_json::Value;
 
@@ -31,12 +31,12 @@ fn world_with_notes() -> World {
     world
 }
 
-fn keep_note(engine: &Engine, note: &str) -> Plan {
-    let request = OperationRequest {
+/// Returns the request to keep a note.
+fn keep_request(note: &str) -> OperationRequest {
+    OperationRequest {
         operation: "keep".to_string(),
         arguments: [("note".to_string(), note.to_string())].into(),
-    };
-    engine.layouts().plan("scout", &request, false).unwrap()
+    }
 }
 
 fn items(engine: &Engine, collection: &str) -> Vec<String> {
@@ -88,7 +88,10 @@ fn operation_of_two_files_is_recorded_and_undone() {
     let root = world.agent_directory("scout");
     let before = read_tree(&root);
     let engine = world.engine();
-    let plan = keep_note(&engine, "tea.md");
+    let plan = engine
+        .layouts()
+        .plan("scout", &keep_request("tea.md"), false)
+        .unwrap();
     assert_eq!(plan.steps[0].files.len(), 2);
     assert_eq!(read_tree(&root), before);
     apply_plan(&engine, &plan).assert_ok();
@@ -175,7 +178,7 @@ fn layout_and_its_directory_belong_together() {
     assert_eq!(layout.directory, PathBuf::from("~/notes"));
 }
 
-/// Returns the program with the layout of the tests, an example of this package.
+/// Returns the path of the example program that has the layout of the tests; none if it is not built.
 pub fn notes_program() -> Option<PathBuf> {
     let test = std::env::current_exe().unwrap();
     let program = test.parent()?.parent()?.join("examples/notes");
@@ -291,11 +294,10 @@ fn edit_of_agent_without_resets_is_undone() {
     let root = world.agent_directory("keeper");
     let before = read_tree(&root);
     let engine = world.engine();
-    let request = OperationRequest {
-        operation: "keep".to_string(),
-        arguments: [("note".to_string(), "tea.md".to_string())].into(),
-    };
-    let plan = engine.layouts().plan("keeper", &request, false).unwrap();
+    let plan = engine
+        .layouts()
+        .plan("keeper", &keep_request("tea.md"), false)
+        .unwrap();
     apply_plan(&engine, &plan).assert_ok();
     assert!(root.join("kept/tea.md").exists());
     assert_eq!(world.observe("keeper").state, State::Layout);
