@@ -207,7 +207,7 @@ pub(super) const CONFIG_KEYS: &[KeySpec] = &[
     optional_key(SectionKind::Alerts, "repeat_after", TIME_SPAN_SHAPE, "24h", "time after which an event that still holds is alerted again; 0: never"),
     optional_key(SectionKind::Alerts, "max_per_hour", ValueShape::Number(1, 1000, NumberUnit::Alerts), "20", "alerts an hour; further ones wait"),
     required_key(SectionKind::LocalAgent, "memory_file", ValueShape::File, "the agent's memory; on another machine: remote_host and remote_memory"),
-    optional_key(SectionKind::AnyAgent, "layout", ValueShape::SingleWord, "", "the shape of the agent's memory in memory_dir, beside the memory that is reset"),
+    optional_key(SectionKind::AnyAgent, "layout", ValueShape::SingleWord, "", "the layout of the agent's memory of several files in memory_dir"),
     // Its shape depends on where the agent is.
     optional_key(SectionKind::AnyAgent, "memory_dir", ValueShape::Text, "", "the directory of that memory, on remote_host if that is given"),
     required_key(SectionKind::AnyAgent, "baseline", ValueShape::Baseline, "the baseline's file name inside baseline_dir"),

@@ -49,9 +49,9 @@ pub fn fleet_with_group(agents: &[&str]) -> Option<(tempfile::TempDir, Fleet, u3
         skip_unsupported("needs root");
         return None;
     }
-    let groups = fs::read_to_string("/etc/group").unwrap_or_default();
+    let group_file = fs::read_to_string("/etc/group").unwrap_or_default();
     let fields = |line: &str| line.split(':').map(String::from).collect::<Vec<String>>();
-    let mut groups = groups.lines().map(fields);
+    let mut groups = group_file.lines().map(fields);
     let Some(group) = groups.find(|it| it[0] == "daemon") else {
         skip_unsupported("no group daemon");
         return None;

@@ -19,8 +19,8 @@ fn entry_name_is_found_among_thousands_in_few_calls() {
     // The run may begin in this minute and name its entry in the next.
     let now = chrono::Utc::now();
     for minute in 0..2 {
-        let stamp = now + chrono::TimeDelta::minutes(minute);
-        let stamp = stamp.format("%Y-%m-%d_%H%M");
+        let time = now + chrono::TimeDelta::minutes(minute);
+        let stamp = time.format("%Y-%m-%d_%H%M");
         fs::write(directory.join(format!("{stamp}.md")), "").unwrap();
         for number in 1..TAKEN_NAMES {
             fs::write(directory.join(format!("{stamp}-{number}.md")), "").unwrap();
@@ -31,8 +31,10 @@ fn entry_name_is_found_among_thousands_in_few_calls() {
     let number = format!("-{TAKEN_NAMES}.md");
     let entries = scene.fleet.entries("scout");
     assert!(entries.keys().any(|name| name.ends_with(&number)));
-    let tried = calls.iter().filter(|call| call.text.contains(".md\""));
-    let tried = tried.filter(|call| ["linkat", "newfstatat"].contains(&call.name.as_str()));
-    let tried = tried.count();
+    let tried = calls
+        .iter()
+        .filter(|call| call.text.contains(".md\""))
+        .filter(|call| ["linkat", "newfstatat"].contains(&call.name.as_str()))
+        .count();
     assert!((1..=40).contains(&tried), "{tried} names were tried");
 }

@@ -107,9 +107,9 @@ fn is_journal_removal(call: &SystemCall) -> bool {
 
 /// Returns the calls of an undisturbed run that change something, from its ledger record on.
 fn compacting_calls(scene: &Scene) -> Vec<SystemCall> {
-    let calls = strace::record_changing_calls(scene, RESET_ALL);
-    let begin = calls.iter().rposition(is_journal_removal).unwrap();
-    let calls = calls[begin..].to_vec();
+    let all_calls = strace::record_changing_calls(scene, RESET_ALL);
+    let begin = all_calls.iter().rposition(is_journal_removal).unwrap();
+    let calls = all_calls[begin..].to_vec();
     let names = |name: &str| calls.iter().filter(|call| call.name == name).count();
     assert!(names("linkat") >= 2 && names("fsync") >= 4, "{calls:#?}");
     calls
@@ -208,13 +208,13 @@ fn compaction_flushes_in_documented_order() {
     assert_ok(&output);
     let log = fs::read_to_string(&scene.trace_log).unwrap();
     let own = scene.fleet.archive.join(".shepherd");
-    let steps: Vec<String> = log.lines().filter_map(flush_step).collect();
+    let logged_steps: Vec<String> = log.lines().filter_map(flush_step).collect();
     let segment = segment_names(&own).pop().unwrap();
-    let named = steps
+    let named = logged_steps
         .iter()
         .position(|step| *step == format!("name {segment}"));
     let directory = format!("sync {}", own.display());
-    let steps: Vec<&str> = steps[named.unwrap() - 1..]
+    let steps: Vec<&str> = logged_steps[named.unwrap() - 1..]
         .iter()
         .map(String::as_str)
         .collect();

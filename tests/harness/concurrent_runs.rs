@@ -217,8 +217,8 @@ fn killed_or_stopped_holder_does_not_block() {
         assert_ok(&scene.run(&["reset", "scout"]));
         scene.assert_sound();
         let entries = scene.fleet.entries("scout");
-        let all: Vec<u8> = entries.into_values().flatten().collect();
-        let all = String::from_utf8(all).unwrap();
+        let bytes: Vec<u8> = entries.into_values().flatten().collect();
+        let all = String::from_utf8(bytes).unwrap();
         assert!(
             all.contains("- early\n") && all.contains("- later\n"),
             "{all}"
@@ -270,13 +270,13 @@ fn concurrent_timers_reset_fleet_or_find_it_busy() {
     }
     assert_ok(&scene.run(&["reset", "--all"]));
     let records = scene.assert_sound();
-    let mut found = String::new();
+    let mut archived = String::new();
     for agent in scene.fleet.agents() {
         for entry in scene.fleet.entries(agent).values() {
-            found.push_str(str::from_utf8(entry).unwrap());
+            archived.push_str(str::from_utf8(entry).unwrap());
         }
     }
-    let found: std::collections::HashSet<&str> = found.lines().collect();
+    let found: std::collections::HashSet<&str> = archived.lines().collect();
     for note in 0..notes {
         assert!(
             found.contains(format!("- {note}").as_str()),
@@ -329,8 +329,8 @@ fn concurrent_processes_all_record_their_runs() {
     } else {
         (8, 30_000)
     };
-    let agents: Vec<String> = (0..number).map(|it| format!("agent-{it}")).collect();
-    let agents: Vec<&str> = agents.iter().map(String::as_str).collect();
+    let names: Vec<String> = (0..number).map(|it| format!("agent-{it}")).collect();
+    let agents: Vec<&str> = names.iter().map(String::as_str).collect();
     let scene = ConcurrencyScene::new(&agents);
     let syncs = "fsync,fdatasync,syncfs";
     let inject = format!("--inject={syncs}:delay_exit={delay}");
@@ -343,8 +343,10 @@ fn concurrent_processes_all_record_their_runs() {
             RunningProgram::start(scene.fleet.command(&wrapper, &["reset", agent]))
         })
         .collect();
-    let ends = runs.into_iter().map(|run| run.end_within(RUN_TIMEOUT * 5));
-    let ends: Vec<EndedRun> = ends.collect();
+    let ends: Vec<EndedRun> = runs
+        .into_iter()
+        .map(|run| run.end_within(RUN_TIMEOUT * 5))
+        .collect();
     for ended in &ends {
         assert_ok(ended);
     }
@@ -383,8 +385,8 @@ fn runs_killed_together_leave_a_sound_ledger() {
     assert_ok(&scene.run(&["reset", "--all"]));
     let records = scene.assert_sound();
     for agent in agents {
-        let entries = scene.fleet.entries(agent).into_values().flatten().collect();
-        let entries = String::from_utf8(entries).unwrap();
+        let bytes = scene.fleet.entries(agent).into_values().flatten().collect();
+        let entries = String::from_utf8(bytes).unwrap();
         for round in 0..rounds {
             assert!(entries.contains(&format!("- {round}\n")), "{agent} {round}");
         }

@@ -161,13 +161,16 @@ pub fn assert_no_failures(name: &str, failures: &[String]) {
         let why = failure
             .split_once(" = ")
             .map_or(failure.as_str(), |it| it.1);
-        let kind = why.split_once(": ").map_or(why, |it| it.1);
-        let kind = kind.chars().take(60).collect();
+        let detail = why.split_once(": ").map_or(why, |it| it.1);
+        let kind = detail.chars().take(60).collect();
         kinds.entry(kind).or_insert((0, failure)).0 += 1;
     }
-    let some = kinds.values().take(8);
-    let some = some.map(|(count, first)| format!("{count} times: {first}"));
-    let some = some.collect::<Vec<_>>().join("\n\n");
+    let some = kinds
+        .values()
+        .take(8)
+        .map(|(count, first)| format!("{count} times: {first}"))
+        .collect::<Vec<_>>()
+        .join("\n\n");
     assert!(
         failures.is_empty(),
         "{name}: {} failures\n{some}",
@@ -399,8 +402,10 @@ fn unused_version_path(scene: &Scene) -> PathBuf {
 fn check_retention(scene: &Scene) -> CheckResult {
     scene.check_all()?;
     let entries = scene.fleet.entries("scout");
-    let old = entries.keys().filter(|name| name.starts_with("2020-"));
-    let old: Vec<_> = old.collect();
+    let old: Vec<_> = entries
+        .keys()
+        .filter(|name| name.starts_with("2020-"))
+        .collect();
     check(old.is_empty(), || {
         format!("old entries not deleted: {old:?}")
     })?;

@@ -19,7 +19,7 @@ const AGENT: &str = "scout";
 /// Edits of one, two and five files.
 pub const EDITS: [(&str, usize); 3] = [("files-1", 1), ("files-2", 2), ("files-5", 5)];
 
-/// Applies an edit of so many files of the agent.
+/// Applies an edit of `count` files of the agent.
 pub fn apply(engine: &Engine, count: usize) {
     let memory = engine.agent(AGENT).unwrap().location.memory();
     let root = memory.parent().unwrap();
@@ -52,8 +52,8 @@ fn tree_before() -> Tree {
     read_tree(directory.path())
 }
 
-/// Checks what an edit of so many files left that was cut short, what the next run makes of it, and
-/// its undo.
+/// Checks the files that an interrupted edit of `count` files left, their recovery by the next run, and
+/// the undo of a finished edit.
 pub fn check_after_edit(scene: &Scene, count: usize) -> CheckResult {
     let root = scene.fleet.agent_directory(AGENT);
     let before = tree_before();
@@ -85,9 +85,12 @@ pub fn check_after_edit(scene: &Scene, count: usize) -> CheckResult {
     })?;
     let pending = scene.fleet.pending_journals();
     check(pending.is_empty(), || format!("still pending: {pending:?}"))?;
-    let records = scene.fleet.records().into_iter();
-    let done = records.filter(|it| it["act"] == "edit" && it["outcome"] == "ok");
-    let done = done.count();
+    let done = scene
+        .fleet
+        .records()
+        .into_iter()
+        .filter(|it| it["act"] == "edit" && it["outcome"] == "ok")
+        .count();
     check(done == usize::from(is_finished), || {
         format!("{done} edits are recorded")
     })?;

@@ -123,9 +123,11 @@ impl Fleet {
 
     /// Appends to a memory, as an agent does, or creates it. Returns the open file.
     pub fn append_note(&self, agent: &str, text: &str) -> File {
-        let mut options = File::options();
-        let options = options.append(true).create(true);
-        let mut memory = options.open(self.memory_path(agent)).unwrap();
+        let mut memory = File::options()
+            .append(true)
+            .create(true)
+            .open(self.memory_path(agent))
+            .unwrap();
         memory.write_all(text.as_bytes()).unwrap();
         memory
     }
@@ -145,8 +147,9 @@ impl Fleet {
             }
             _ => {
                 let config = self.config_path().display().to_string();
-                let words = std::iter::once(Fleet::program()).chain(arguments.iter().copied());
-                let words = words.chain(["--config", config.as_str()]);
+                let words = std::iter::once(Fleet::program())
+                    .chain(arguments.iter().copied())
+                    .chain(["--config", config.as_str()]);
                 (words.map(str::to_string).collect(), Vec::new())
             }
         };
@@ -179,8 +182,9 @@ impl Fleet {
         let own = self.archive.join(".shepherd");
         let active = fs::read(own.join("ledger.jsonl")).unwrap_or_default();
         let line = active.split(|byte| *byte == b'\n').next().unwrap();
-        let first = serde_json::from_slice::<Value>(line).ok();
-        let first = first.and_then(|record| record["seq"].as_u64());
+        let first = serde_json::from_slice::<Value>(line)
+            .ok()
+            .and_then(|record| record["seq"].as_u64());
         let mut text = Vec::new();
         for name in segment_names(&own) {
             let number: u64 = name.split('-').nth(1).unwrap().parse().unwrap();
@@ -209,8 +213,10 @@ impl Fleet {
         let items = fs::read_dir(self.agent_directory(agent))
             .into_iter()
             .flatten();
-        let names = items.map(|item| item.unwrap().file_name().to_string_lossy().into_owned());
-        let mut names: Vec<String> = names.filter(|name| name != "MEMORY.md").collect();
+        let mut names: Vec<String> = items
+            .map(|item| item.unwrap().file_name().to_string_lossy().into_owned())
+            .filter(|name| name != "MEMORY.md")
+            .collect();
         names.sort();
         names
     }

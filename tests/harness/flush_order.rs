@@ -172,11 +172,12 @@ impl<'s> FlushChecker<'s> {
     /// Returns the path below the archive; None for locks and `reset.log`, on which no recovery
     /// relies. The ledger has a row of its own.
     fn in_archive<'p>(&self, path: &'p str) -> Option<&'p str> {
-        let below = path.strip_prefix(self.scene.fleet.archive.to_str()?)?;
-        let below = below.trim_start_matches('/');
-        let other = [".shepherd/locks", ".shepherd/ledger", "reset.log"];
-        let other = other.iter().any(|other| below.starts_with(other));
-        (!other).then_some(below)
+        let below = path
+            .strip_prefix(self.scene.fleet.archive.to_str()?)?
+            .trim_start_matches('/');
+        let others = [".shepherd/locks", ".shepherd/ledger", "reset.log"];
+        let is_other = others.iter().any(|other| below.starts_with(other));
+        (!is_other).then_some(below)
     }
 
     fn handle_call(&mut self, step: &TracedCall) {
@@ -215,14 +216,16 @@ impl<'s> FlushChecker<'s> {
     fn require_synced(&mut self, row: FlushRule, what: &str) {
         *self.seen.entry(row).or_default() += 1;
         if self.unsynced.contains(what) {
-            let what = Path::new(what).strip_prefix(&self.scene.fleet.root);
-            let what = what.unwrap().display().to_string();
-            let what = match what.split_once("/#") {
+            let relative = Path::new(what)
+                .strip_prefix(&self.scene.fleet.root)
+                .unwrap();
+            let name = relative.display().to_string();
+            let subject = match name.split_once("/#") {
                 Some((directory, _)) => format!("a file in {directory}"),
-                None if what.is_empty() => "the archive's parent".to_string(),
-                None => what,
+                None if name.is_empty() => "the archive's parent".to_string(),
+                None => name,
             };
-            self.breaches.insert(format!("{what} {row}"));
+            self.breaches.insert(format!("{subject} {row}"));
         }
     }
 
@@ -260,9 +263,9 @@ impl<'s> FlushChecker<'s> {
         let Some(file) = step.open.first().cloned() else {
             return;
         };
-        let marks = step.words.first();
-        let marks = marks.is_some_and(|text| text.starts_with("\\n{'swapped'"));
-        if let (true, Some(agent)) = (marks, self.records.get(&file).cloned()) {
+        let has_line = |start: &str| step.words.first().is_some_and(|it| it.starts_with(start));
+        let is_mark = has_line("\\n{'swapped'");
+        if let (true, Some(agent)) = (is_mark, self.records.get(&file).cloned()) {
             let directory = self
                 .scene
                 .fleet
@@ -272,9 +275,8 @@ impl<'s> FlushChecker<'s> {
             self.require_synced(FlushRule::Exchange, &directory);
             self.marked.insert(agent);
         }
-        let screens = step.words.first();
-        let screens = screens.is_some_and(|text| text.starts_with("\\n{'screened'"));
-        if let (true, Some(agent)) = (screens, self.records.get(&file).cloned()) {
+        let is_scan = has_line("\\n{'screened'");
+        if let (true, Some(agent)) = (is_scan, self.records.get(&file).cloned()) {
             let directory = self.scene.fleet.archive.join(agent).display().to_string();
             self.require_synced(FlushRule::ReleasedName, &directory);
             self.screened.insert(file.clone());

@@ -151,12 +151,12 @@ impl CanaryScene {
         let mut kept = Vec::new();
         collect_files(&self.fleet.archive, &mut kept);
         for path in kept {
-            let sings = fs::read(&path).unwrap();
-            let sings = sings
+            let has_canary = fs::read(&path)
+                .unwrap()
                 .windows(CANARY_TEXT.len())
                 .any(|it| it == CANARY_TEXT.as_bytes());
             let own = self.canaries.contains_key(&path);
-            assert!(!sings || own, "{} contains a canary", path.display());
+            assert!(!has_canary || own, "{} contains a canary", path.display());
         }
     }
 
@@ -387,10 +387,10 @@ fn assert_refusal_is_planned(scene: &CanaryScene, command: &str) {
     for words in [&["reset", "scout", "--dry-run"][..], &["doctor"]] {
         let output = scene.fleet.run(words);
         // A dry run prints its hints to standard error.
-        let told = [output.stdout, output.stderr].concat();
-        let told = String::from_utf8_lossy(&told);
-        assert!(told.contains(command), "{words:?}: {told}");
-        assert_ne!(output.status.code(), Some(0), "{words:?}: {told}");
+        let bytes = [output.stdout, output.stderr].concat();
+        let text = String::from_utf8_lossy(&bytes);
+        assert!(text.contains(command), "{words:?}: {text}");
+        assert_ne!(output.status.code(), Some(0), "{words:?}: {text}");
     }
 }
 

@@ -57,8 +57,8 @@ impl HungMount {
 /// Sets the timeout of file systems to one second.
 fn set_short_timeout(scene: &Scene) {
     let config = fs::read_to_string(scene.fleet.config_path()).unwrap();
-    let config = config.replacen("[general]\n", "[general]\nlocal_timeout = 1\n", 1);
-    fs::write(scene.fleet.config_path(), config).unwrap();
+    let changed = config.replacen("[general]\n", "[general]\nlocal_timeout = 1\n", 1);
+    fs::write(scene.fleet.config_path(), changed).unwrap();
 }
 
 #[test]
@@ -71,8 +71,8 @@ fn hung_mount_delays_no_other_agent() {
     let scene = Scene::new(&cast);
     set_short_timeout(&scene);
     let config = fs::read_to_string(scene.fleet.config_path()).unwrap();
-    let config = config.replace("agents/gone/", "agents/far/below/");
-    fs::write(scene.fleet.config_path(), config).unwrap();
+    let nested = config.replace("agents/gone/", "agents/far/below/");
+    fs::write(scene.fleet.config_path(), nested).unwrap();
     let Some(hung) = HungMount::mount_over(&scene.fleet.agent_directory("far")) else {
         return;
     };
@@ -123,8 +123,8 @@ fn hung_mount_delays_no_other_agent() {
     fs::remove_file(scene.fleet.agent_directory("linked")).unwrap();
     fs::rename(aside, scene.fleet.agent_directory("linked")).unwrap();
     let config = fs::read_to_string(scene.fleet.config_path()).unwrap();
-    let config = config.replace("agents/far/below/", "agents/gone/");
-    fs::write(scene.fleet.config_path(), config).unwrap();
+    let original = config.replace("agents/far/below/", "agents/gone/");
+    fs::write(scene.fleet.config_path(), original).unwrap();
     scene.run_ok(RESET_ALL);
     scene.check_settled().unwrap();
 }
@@ -178,8 +178,8 @@ fn missing_threads_cause_no_hang() {
     let scene = Scene::new_at(&disk, &root.join("archives"), &root.join("log"), &cast);
     let before = scene.read_memory("scout");
     for words in [&["status"][..], RESET_ALL, &["doctor"]] {
-        let command = ["timeout", "-s", "KILL", "60"];
-        let mut command = scene.fleet.command(&command, words);
+        let wrapper = ["timeout", "-s", "KILL", "60"];
+        let mut command = scene.fleet.command(&wrapper, words);
         // More than any address space has.
         command.env("RUST_MIN_STACK", (1_u64 << 60).to_string());
         let output = command.output().unwrap();

@@ -31,8 +31,8 @@ struct MountedMemory {
 impl MountedMemory {
     fn new() -> MountedMemory {
         let mounted = MountedMemory::not_accepted();
-        let config = mounted.scene.fleet.config_path();
-        let mut config = fs::OpenOptions::new().append(true).open(config).unwrap();
+        let path = mounted.scene.fleet.config_path();
+        let mut config = fs::OpenOptions::new().append(true).open(path).unwrap();
         config.write_all(b"accept_degraded = in-place\n").unwrap();
         mounted
     }
@@ -43,8 +43,8 @@ impl MountedMemory {
         let outside = scene.fleet.root.join("outside.md");
         let memory = scene.fleet.memory_path("scout");
         fs::copy(&memory, &outside).unwrap();
-        let outside = outside.to_str().unwrap();
-        let mount = Mount::mount_over_file(&["--bind", outside], &memory).unwrap();
+        let words = ["--bind", outside.to_str().unwrap()];
+        let mount = Mount::mount_over_file(&words, &memory).unwrap();
         MountedMemory { mount, scene }
     }
 
@@ -163,12 +163,11 @@ fn write_into_frozen_reset_is_kept_or_reported() {
     if !may_mount("in_place::write_into_frozen_reset_is_kept_or_reported") || !can_trace() {
         return;
     }
-    let calls = || {
+    let calls = {
         let mounted = MountedMemory::new();
         let scene = &mounted.scene;
         strace::record_calls(&scene.fleet, &scene.trace_log, RESET).1
     };
-    let calls = calls();
     let at = |what: &str| calls.iter().position(|call| call.text.contains(what));
     let from = at("F_SETLEASE, F_WRLCK").unwrap();
     let to = at("F_SETLEASE, F_UNLCK").unwrap();

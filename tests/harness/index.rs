@@ -109,8 +109,7 @@ fn unreadable_entry_is_named_and_found_again() {
         (unindexed_scene(), &["archive", "reindex"][..]),
     ] {
         let path = scene.fleet.archive.join(unreadable).display().to_string();
-        let options = ["-P", &path, "-e", "inject=read,pread64:error=EIO"];
-        let options = options.map(str::to_string);
+        let options = ["-P", &path, "-e", "inject=read,pread64:error=EIO"].map(str::to_string);
         let output = run_traced(&scene.fleet, &scene.trace_log, &options, command);
         let shown = output_text(&output);
         assert_eq!(output.status.code(), Some(3), "{shown}");

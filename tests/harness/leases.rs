@@ -112,8 +112,8 @@ fn assert_reset_despite_lease(answer: LeaseBehavior) {
     let left = (beside, fleet.pending_journals().len());
     // An agent that renews its lease has none for an instant, in which the file may have been
     // settled; so has one whose lease the kernel ends during the run.
-    let limit = fs::read_to_string("/proc/sys/fs/lease-break-time").unwrap();
-    let limit = Duration::from_secs(limit.trim().parse().unwrap());
+    let seconds = fs::read_to_string("/proc/sys/fs/lease-break-time").unwrap();
+    let limit = Duration::from_secs(seconds.trim().parse().unwrap());
     let may_end = answer != LeaseBehavior::KeepsLease || ended.duration >= limit;
     let over = left == (1, 0) && may_end;
     assert!(left == (2, 1) || over, "{answer:?}: {left:?} {ended:?}");

@@ -22,8 +22,7 @@ fn append_records(ledger: &Path, count: u64) {
         .map(|line| LedgerRecord::parse(line.as_bytes()).unwrap())
         .collect();
     let mut prev = Digest::of(text.lines().last().unwrap().as_bytes());
-    let file = File::options().append(true).open(ledger).unwrap();
-    let mut file = BufWriter::new(file);
+    let mut file = BufWriter::new(File::options().append(true).open(ledger).unwrap());
     for number in 0..count {
         let mut record = records[number as usize % records.len()].clone();
         record.seq = records.len() as u64 + 1 + number;
@@ -72,8 +71,8 @@ fn long_ledger_is_read_in_bounded_memory() {
     append_records(&fleet.archive.join(".shepherd/ledger.jsonl"), count);
     // Beside the code of the program, which a debug build has much of: less than the ledger's bytes,
     // let alone its parsed records.
-    let limit = least_address_space() + 5_200;
-    let limit = format!("ulimit -v {limit} && exec \"$@\"");
+    let kilobytes = least_address_space() + 5_200;
+    let limit = format!("ulimit -v {kilobytes} && exec \"$@\"");
     let run = |arguments: &[&str]| {
         let command = fleet.command(&["/bin/sh", "-c", &limit, "sh"], arguments);
         let ended = RunningProgram::start(command).end_within(Duration::from_secs(600));

@@ -127,8 +127,7 @@ fn weekly_names() -> Vec<String> {
 
 /// A time of the month as the clock library reads it.
 fn time_at(minutes: i64) -> String {
-    let begin = format!("{BEGIN}T00:00:00Z");
-    let begin = chrono::DateTime::parse_from_rfc3339(&begin).unwrap();
+    let begin = chrono::DateTime::parse_from_rfc3339(&format!("{BEGIN}T00:00:00Z")).unwrap();
     let time = begin + chrono::Duration::minutes(minutes);
     time.format("@%Y-%m-%d %H:%M:%S").to_string()
 }
@@ -276,8 +275,8 @@ impl Month {
             let id = event["id"].as_str().unwrap().to_string();
             assert!(self.alert_ids.insert(id), "sent twice: {event}");
             let kind = event["event"].as_str().unwrap();
-            let names = event["agents"].as_array().unwrap().iter();
-            let names: Vec<&str> = names.map(|name| name.as_str().unwrap()).collect();
+            let agents = event["agents"].as_array().unwrap().iter();
+            let names: Vec<&str> = agents.map(|name| name.as_str().unwrap()).collect();
             alerts.push(alert(kind, &names.join(" ")));
         }
         alerts.sort();
@@ -307,14 +306,12 @@ impl Month {
             Fault::FullDisk => self.run_with_full_disk(&time),
             Fault::HostDown => {
                 fs::write(self.down_path(), "").unwrap();
-                let lost: Vec<String> = shared_names();
-                let lost = lost[..REMOTE_AGENTS].join(" ");
+                let lost = shared_names()[..REMOTE_AGENTS].join(" ");
                 self.reset_shared(&time, &[3], vec![alert("failed-reset", &lost)]);
                 self.note_fault("host down");
             }
             Fault::HostStillDown => {
-                let lost: Vec<String> = shared_names();
-                let lost = lost[..REMOTE_AGENTS].join(" ");
+                let lost = shared_names()[..REMOTE_AGENTS].join(" ");
                 self.reset_shared(&time, &[3], vec![alert("unreachable", &lost)]);
                 fs::remove_file(self.down_path()).unwrap();
             }
@@ -324,8 +321,8 @@ impl Month {
                 let back = 60 + i64::try_from(self.random.below(4 * 60)).unwrap();
                 let agent = self.pick_local();
                 let text = fs::read_to_string(self.fleet.memory_path(&agent)).unwrap();
-                let text = text.replace("- be kind\n", "- be cruel\n");
-                fs::write(self.fleet.memory_path(&agent), text).unwrap();
+                let drifted = text.replace("- be kind\n", "- be cruel\n");
+                fs::write(self.fleet.memory_path(&agent), drifted).unwrap();
                 let time = time_at(minutes - back);
                 self.reset_shared(&time, &[0], vec![alert("drifted", &agent)]);
                 self.note_fault("clock set back");
@@ -404,14 +401,13 @@ impl Month {
         let agent = self.pick_local();
         self.write_note(&agent);
         let locks = self.fleet.archive.join(".shepherd/locks");
-        let lock = locks.join(format!("{agent}.lock"));
         let lock = File::options()
             .read(true)
             .write(true)
             .create(true)
             .truncate(false)
-            .open(lock);
-        let lock = lock.unwrap();
+            .open(locks.join(format!("{agent}.lock")))
+            .unwrap();
         fcntl_lock(&lock, FlockOperation::NonBlockingLockExclusive).unwrap();
         let holder = serde_json::json!({
             "pid": std::process::id(),
@@ -438,9 +434,12 @@ impl Month {
     /// Runs the timers of agents with an interval of a week, each on its day: in one process, or in the
     /// full harness one by one.
     fn run_weekly(&mut self, day: usize) {
-        let due = weekly_names().into_iter().enumerate();
-        let due = due.filter(|(number, _)| number % 7 == day % 7);
-        let due: Vec<String> = due.map(|(_, name)| name).collect();
+        let due: Vec<String> = weekly_names()
+            .into_iter()
+            .enumerate()
+            .filter(|(number, _)| number % 7 == day % 7)
+            .map(|(_, name)| name)
+            .collect();
         due.iter().for_each(|agent| self.write_note(agent));
         let at_once = if is_full_harness() { 1 } else { due.len() };
         for agents in due.chunks(at_once) {
@@ -538,8 +537,8 @@ fn month_of_faults_loses_no_note_and_no_alert() {
         skip_unsupported("no full disk without root");
     }
     let _processors = processor_lock();
-    let seed = std::env::var(SEED_VARIABLE).ok();
-    let seed = seed.map_or(SEED, |seed| seed.parse().unwrap());
+    let chosen_seed = std::env::var(SEED_VARIABLE).ok();
+    let seed = chosen_seed.map_or(SEED, |seed| seed.parse().unwrap());
     let _notice = SeedNotice(seed);
     let mut month = Month::new(seed, fake_time, is_root());
     for day in 0..DAYS {

@@ -47,8 +47,8 @@ impl OverlapScene {
     /// Runs a command; returns its exit code and output.
     fn run(&self, arguments: &[&str]) -> (i32, String) {
         let output = self.fleet.run(arguments);
-        let said = [output.stdout, output.stderr].concat();
-        let said = String::from_utf8_lossy(&said).into_owned();
+        let bytes = [output.stdout, output.stderr].concat();
+        let said = String::from_utf8_lossy(&bytes).into_owned();
         (output.status.code().unwrap(), said)
     }
 

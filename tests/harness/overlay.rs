@@ -35,8 +35,10 @@ fn writer_below_overlay_is_reported() {
         Err(error) => return skip_unsupported(format_args!("no overlay file system: {error}")),
     };
     fs::write(fleet.memory_path("scout"), format!("{BASELINE}- note\n")).unwrap();
-    let below = File::options().append(true).open(upper.join("MEMORY.md"));
-    let mut below = below.unwrap();
+    let mut below = File::options()
+        .append(true)
+        .open(upper.join("MEMORY.md"))
+        .unwrap();
     below.write_all(b"- from below\n").unwrap();
     let doctor = output_text(&fleet.run(&["doctor"]));
     assert!(doctor.contains("(overlay)"), "{doctor}");

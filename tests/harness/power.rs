@@ -145,8 +145,8 @@ impl DiskBench {
     ) -> (Vec<DiskSnapshot>, usize) {
         let shelf = self.directory.path().join(shelf);
         fs::create_dir(&shelf).unwrap();
-        let set: Vec<&str> = names.iter().map(String::as_str).collect();
-        let set = set.join(",");
+        let traced: Vec<&str> = names.iter().map(String::as_str).collect();
+        let set = traced.join(",");
         let options = [
             format!("--trace={set}"),
             format!("--inject={set}:signal=STOP"),
@@ -204,9 +204,11 @@ impl DiskBench {
         for (at, (disk, copy)) in self.disks.iter().zip(&shot.disks).enumerate() {
             copy_sparse(copy, disk);
             // Drops the kernel's cache of the old content.
-            let mut forget = Command::new("blockdev");
-            let forget = forget.arg("--flushbufs").arg(&devices[at].0);
-            assert!(forget.status().unwrap().success());
+            let status = Command::new("blockdev")
+                .arg("--flushbufs")
+                .arg(&devices[at].0)
+                .status();
+            assert!(status.unwrap().success());
             let options = mount_options(self.setup.data_mode);
             let words = [
                 "-t",
@@ -316,8 +318,8 @@ fn cut_at_every_call(name: &str, setup: &PowerSetup, most: usize) {
     let mut bench = DiskBench::new(setup);
     let (shots, stops) = bench.snapshot_after_calls(&names, setup.words, "shots");
     assert!(shots.len() > 3, "{name}: nothing was written to the disk");
-    let chosen: Vec<usize> = (0..shots.len()).collect();
-    let chosen = sample_if_quick(&chosen, most);
+    let numbers: Vec<usize> = (0..shots.len()).collect();
+    let chosen = sample_if_quick(&numbers, most);
     let mut failures = Vec::new();
     for shot in chosen.iter().map(|at| &shots[*at]) {
         bench.reboot(shot);
@@ -530,8 +532,8 @@ fn power_cut_at_any_call_of_edit_leaves_whole_files() {
 }
 
 #[test]
-fn power_cut_at_any_call_of_a_file_edit_leaves_all_or_nothing() {
-    if !can_cut_power("power_cut_at_any_call_of_a_file_edit_leaves_all_or_nothing") {
+fn power_cut_in_edit_of_files_leaves_all_or_nothing() {
+    if !can_cut_power("power_cut_in_edit_of_files_leaves_all_or_nothing") {
         return;
     }
     let edit = |words, check| PowerSetup {

@@ -52,12 +52,12 @@ impl SeededRandom {
 pub fn test_directory(in_memory: bool) -> (TempDir, PathBuf) {
     use std::os::unix::fs::PermissionsExt;
     let shm = Path::new("/dev/shm");
-    let temporary = if in_memory && shm.is_dir() {
+    let created = if in_memory && shm.is_dir() {
         tempfile::tempdir_in(shm)
     } else {
         tempfile::tempdir()
     };
-    let temporary = temporary.unwrap();
+    let temporary = created.unwrap();
     let path = temporary.path().canonicalize().unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
     (temporary, path)

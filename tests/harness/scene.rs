@@ -409,13 +409,15 @@ impl Scene {
         check(output.status.code() == Some(0), || {
             format!("the next run failed: {said}")
         })?;
-        let notes = self.records().into_iter().skip(before);
-        let notes: String = notes.map(|record| record["note"].to_string()).collect();
-        let told = ["interrupted", "settled", "displaced", "late write"];
-        let told = told
+        let new_records = self.records().into_iter().skip(before);
+        let notes: String = new_records
+            .map(|record| record["note"].to_string())
+            .collect();
+        let words = ["interrupted", "settled", "displaced", "late write"];
+        let is_reported = words
             .iter()
             .any(|word| said.contains(word) || notes.contains(word));
-        check(left.is_empty() || told, || {
+        check(left.is_empty() || is_reported, || {
             format!("the recovery of {left:?} is not reported: {said}")
         })?;
         self.check_settled()
@@ -535,8 +537,9 @@ impl Scene {
             ".shepherd/locks",
             ".shepherd/baselines",
         ];
-        let own = own.iter().map(ToString::to_string);
-        own.chain(self.fleet.agents().iter().cloned())
+        own.iter()
+            .map(ToString::to_string)
+            .chain(self.fleet.agents().iter().cloned())
             .map(|directory| {
                 let names = directory_files(&self.fleet.archive.join(&directory));
                 (directory, names)

@@ -47,8 +47,8 @@ fn changed_signed_scene() -> Scene {
     fs::write(root.join("signers"), format!("ops {key}")).unwrap();
     let config = fs::read_to_string(scene.fleet.config_path()).unwrap();
     let signed = "[general]\nrequire_seal = signed\nseal_signers = signers\n";
-    let config = config.replacen("[general]\n", signed, 1);
-    fs::write(scene.fleet.config_path(), config).unwrap();
+    let signed_config = config.replacen("[general]\n", signed, 1);
+    fs::write(scene.fleet.config_path(), signed_config).unwrap();
     scene.run_ok(&["seal", "--all", "--sign", "key"]);
     fs::write(root.join("baselines/scout.md"), CHANGED).unwrap();
     scene
@@ -120,8 +120,8 @@ pub fn check_recorded_once(
 }
 
 fn ledger_records(scene: &Scene) -> Vec<serde_json::Value> {
-    let ledger = scene.fleet.archive.join(".shepherd/ledger.jsonl");
-    let ledger = fs::read_to_string(ledger).unwrap_or_default();
+    let path = scene.fleet.archive.join(".shepherd/ledger.jsonl");
+    let ledger = fs::read_to_string(path).unwrap_or_default();
     let lines = ledger.lines();
     lines
         .filter_map(|line| serde_json::from_str(line).ok())
@@ -236,10 +236,11 @@ fn kill_at_any_call_of_signed_seal_is_recovered() {
     let check_recovery = |scene: &Scene| {
         // Each of the three files is whole; together they are a good seal after one more run.
         let found = read(scene, ".checksums");
-        let lines = found
+        let lines: String = found
             .lines()
-            .filter(|line| !line.ends_with(".checksums.meta"));
-        let lines: String = lines.map(|line| format!("{line}\n")).collect();
+            .filter(|line| !line.ends_with(".checksums.meta"))
+            .map(|line| format!("{line}\n"))
+            .collect();
         check(
             lines == manifest(BASELINE) || lines == manifest(CHANGED),
             || format!("the manifest is {found:?}"),

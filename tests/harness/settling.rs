@@ -39,8 +39,8 @@ fn stop_before_removal(
         "--inject={}:signal=STOP:when={}",
         last.name, last.occurrence
     );
-    let stop = [options, &[stop]].concat();
-    let mut run = SteppedProgram::start(&scene.fleet, &stop, RESET_ALL);
+    let stop_options = [options, &[stop]].concat();
+    let mut run = SteppedProgram::start(&scene.fleet, &stop_options, RESET_ALL);
     run.wait_for_stop().expect("the program stops there");
     let displaced = scene.fleet.leftovers("scout");
     assert_eq!(displaced.len(), 1, "{displaced:?}");
@@ -109,10 +109,10 @@ fn write_without_leases_during_removal_is_archived() {
         let mut leases = calls.iter().filter(|it| it.text.contains("F_SETLEASE"));
         leases.nth(number).unwrap().occurrence
     };
-    let refused = |when: String| format!("--inject=fcntl:error=EINVAL:when={when}");
+    let refuse = |when: String| format!("--inject=fcntl:error=EINVAL:when={when}");
     let first = lease(&[], 0);
-    let second = lease(&[refused(first.to_string())], 1);
-    let refused = refused(format!("{first}..{second}+{}", second - first));
+    let second = lease(&[refuse(first.to_string())], 1);
+    let refused = refuse(format!("{first}..{second}+{}", second - first));
     let mut scene = scene_with_note();
     let (run, displaced) = stop_before_removal(&scene, &scene_with_note(), &[refused]);
     append_late(&displaced);

@@ -243,8 +243,9 @@ pub fn can_trace() -> bool {
     if !has_tool("strace") || !has_tool("timeout") {
         return false;
     }
-    let mut probe = std::process::Command::new("strace");
-    let probe = probe.args(["-f", "-o", "/dev/null", "true"]).output();
+    let probe = std::process::Command::new("strace")
+        .args(["-f", "-o", "/dev/null", "true"])
+        .output();
     let works = probe.is_ok_and(|output| output.status.success());
     if !works {
         skip_unsupported("strace may not trace here");
@@ -255,8 +256,9 @@ pub fn can_trace() -> bool {
 /// Returns the strace command that wraps the program, with these options.
 fn strace_wrapper(log: &Path, options: &[String], timeout: &str) -> Vec<String> {
     let words = ["timeout", "-s", "KILL", timeout, "strace", "-f", "-o"];
-    let words = words.iter().map(ToString::to_string);
     words
+        .iter()
+        .map(ToString::to_string)
         .chain([log.display().to_string()])
         .chain(options.iter().cloned())
         .collect()
@@ -264,8 +266,8 @@ fn strace_wrapper(log: &Path, options: &[String], timeout: &str) -> Vec<String> 
 
 /// Runs the program under strace to its end, or until strace ends it.
 pub fn run_traced(fleet: &Fleet, log: &Path, options: &[String], arguments: &[&str]) -> Output {
-    let wrapper = strace_wrapper(log, options, RUN_TIMEOUT);
-    let wrapper: Vec<&str> = wrapper.iter().map(String::as_str).collect();
+    let words = strace_wrapper(log, options, RUN_TIMEOUT);
+    let wrapper: Vec<&str> = words.iter().map(String::as_str).collect();
     let began = std::time::Instant::now();
     let output = fleet.command(&wrapper, arguments).output().unwrap();
     let bound = std::time::Duration::from_secs(RUN_TIMEOUT.parse().unwrap());
@@ -359,8 +361,8 @@ impl SteppedProgram {
     pub fn start(fleet: &Fleet, options: &[String], arguments: &[&str]) -> SteppedProgram {
         // The pipe reports the end of strace.
         let (reader, writer) = std::io::pipe().unwrap();
-        let wrapper = strace_wrapper(Path::new("/dev/stdin"), options, STEPPED_TIMEOUT);
-        let wrapper: Vec<&str> = wrapper.iter().map(String::as_str).collect();
+        let words = strace_wrapper(Path::new("/dev/stdin"), options, STEPPED_TIMEOUT);
+        let wrapper: Vec<&str> = words.iter().map(String::as_str).collect();
         let mut command = fleet.command(&wrapper, arguments);
         command.stdin(writer).stdout(Stdio::null());
         command.stderr(Stdio::null());

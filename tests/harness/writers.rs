@@ -439,9 +439,9 @@ fn with_appended_entries(
             let Some((name, bytes)) = bytes_of(late) else {
                 continue;
             };
-            let base = late["base"]["sha256"].as_str();
+            let base_digest = late["base"]["sha256"].as_str();
             let whole = late["base"]["whole"].as_str().or(late["digest"].as_str());
-            let base = base.and_then(|sha256| known.get(sha256));
+            let base = base_digest.and_then(|sha256| known.get(sha256));
             let bytes = [base.map_or(&[][..], Vec::as_slice), bytes].concat();
             known.insert(whole.unwrap_or_default().to_string(), bytes.clone());
             joined.push((name, bytes));
@@ -636,8 +636,8 @@ impl WriterRound {
         // The ledger can be read.
         let log = self.fleet.run(&["log", "-n", "1"]);
         assert!(log.status.success(), "{log:?}");
-        let own = self.fleet.archive.join(".shepherd");
-        let mut own: Vec<String> = directory_files(&own).into_keys().collect();
+        let directory = self.fleet.archive.join(".shepherd");
+        let mut own: Vec<String> = directory_files(&directory).into_keys().collect();
         own.retain(|name| name.starts_with(".shepherd-"));
         assert_eq!(own, [""; 0]);
     }

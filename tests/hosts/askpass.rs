@@ -298,8 +298,8 @@ fn accepted_unknown_host_is_known_afterwards() {
     let Some(server) = Sshd::start() else { return };
     fs::remove_file(server.path("known_hosts")).unwrap();
     let public = server.path("host_key.pub");
-    let shown = Command::new("ssh-keygen").arg("-lf").arg(public).output();
-    let shown = String::from_utf8(shown.unwrap().stdout).unwrap();
+    let output = Command::new("ssh-keygen").arg("-lf").arg(public).output();
+    let shown = String::from_utf8(output.unwrap().stdout).unwrap();
     let fingerprint = shown.split_whitespace().nth(1).unwrap();
     let host = asking_host(server);
     let question = host.probe_and_get_question();
@@ -350,8 +350,8 @@ fn changed_or_revoked_host_key_is_never_asked_about() {
             _ => server.path("host_key"),
         };
         server.set_known_host_key(&key);
-        let line = fs::read_to_string(server.path("known_hosts")).unwrap();
-        let line = format!("{mark}{line}");
+        let known = fs::read_to_string(server.path("known_hosts")).unwrap();
+        let line = format!("{mark}{known}");
         fs::write(server.path("known_hosts"), &line).unwrap();
         let host = asking_host(server);
         let why = host.probe_memory().unwrap_err();
@@ -513,8 +513,8 @@ fn terminal_passphrase_unlocks_agent() {
     let core = limits
         .lines()
         .find(|line| line.starts_with("Max core file size"));
-    let core: Vec<&str> = core.unwrap().split_whitespace().collect();
-    assert_eq!(core[4..6], ["0", "0"], "core dumps are not disabled");
+    let fields: Vec<&str> = core.unwrap().split_whitespace().collect();
+    assert_eq!(fields[4..6], ["0", "0"], "core dumps are not disabled");
     terminal.send("\r");
     terminal.wait("the agent", |it| it.text().contains("SCRATCH   ranger"));
     assert!(!terminal.text().contains('@'), "a question is left");

@@ -168,9 +168,8 @@ fn unwritable_host_is_reported_with_its_reason() {
                     let mut numbers = [1_000_000_u64; 11];
                     (numbers[0], numbers[1], numbers[FLAGS_FIELD]) = (4096, 4096, 0);
                     numbers[number] = value;
-                    let numbers = numbers.iter().flat_map(|it| it.to_be_bytes());
                     *frame = reply_head(201, &asked.frame);
-                    frame.extend(numbers);
+                    frame.extend(numbers.iter().flat_map(|it| it.to_be_bytes()));
                 }
                 ReplyFate::Pass
             }));
@@ -260,8 +259,8 @@ sleep 600
             let mut lines = text.lines();
             lines.any(|line| line.contains("SCRATCH") && line.contains("ranger"))
         });
-        let pid = fs::read_to_string(site.bin.join("pid")).unwrap();
-        let pid: u32 = pid.trim().parse().unwrap();
+        let pid_text = fs::read_to_string(site.bin.join("pid")).unwrap();
+        let pid: u32 = pid_text.trim().parse().unwrap();
         assert!(
             process_state(pid).is_some_and(|it| it != 'Z'),
             "no session was opened"

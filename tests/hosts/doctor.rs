@@ -51,8 +51,8 @@ fn doctor_checks_remote_memories_and_names_problems() {
     ] {
         let line = text
             .lines()
-            .find(|line| line.starts_with(&format!("FAIL  {agent} on box")));
-        let line = line.unwrap_or_else(|| panic!("{agent}: {text}"));
+            .find(|line| line.starts_with(&format!("FAIL  {agent} on box")))
+            .unwrap_or_else(|| panic!("{agent}: {text}"));
         assert!(line.contains(why), "{line}");
     }
     assert!(

@@ -57,9 +57,9 @@ fn edit_on_a_host_and_its_undo_are_exact() {
     }
 }
 
-/// Loses the connection for good at one request of an edit, before or after the host executes it.
-/// The next contact leaves all of it or nothing. Returns whether the edit came so far, and if so,
-/// whether it was finished.
+/// Loses the connection for good at one request of an edit, before or after the host executes it, and
+/// asserts that recovery finishes the edit or takes it back. Returns whether it finished the edit; none
+/// if the edit ended before that request.
 fn lose_connection_at(count: usize, point: usize, is_executed: bool) -> Option<bool> {
     let (server, good) = (sftp_server()?, sftp_server()?);
     let world = world_with_remote_files();
@@ -98,10 +98,12 @@ fn lose_connection_at(count: usize, point: usize, is_executed: bool) -> Option<b
         ran.lines
     );
     assert!(world.pending_journals().is_empty(), "{context}");
-    let changes = world.read_records().into_iter();
-    let changes =
-        changes.filter(|it| it.event.operation == Operation::Edit && it.event.has_changed_files());
-    assert_eq!(changes.count(), usize::from(is_finished), "{context}");
+    let changes = world
+        .read_records()
+        .into_iter()
+        .filter(|it| it.event.operation == Operation::Edit && it.event.has_changed_files())
+        .count();
+    assert_eq!(changes, usize::from(is_finished), "{context}");
     if is_finished {
         apply_plan(&engine, &undo(&engine)).assert_ok();
         assert_eq!(read_tree(&root), before, "{context}");
@@ -111,7 +113,7 @@ fn lose_connection_at(count: usize, point: usize, is_executed: bool) -> Option<b
 }
 
 #[test]
-fn connection_lost_at_any_request_of_an_edit() {
+fn connection_lost_in_an_edit_leaves_all_or_nothing() {
     if sftp_server().is_none() {
         return;
     }

@@ -516,8 +516,8 @@ fn displaced_file_of_another_owner_is_kept() {
         skip_unsupported("needs root, for files of another user");
         return;
     }
-    let fixture = in_process_fixture(&[]);
-    let fixture: &dyn TransportFixture = &fixture;
+    let in_process = in_process_fixture(&[]);
+    let fixture: &dyn TransportFixture = &in_process;
     fixture.write("MEMORY.md", b"old");
     let directory = fixture.open_directory();
     stage_file(directory.as_ref(), b"new");

@@ -412,8 +412,9 @@ fn option_for_a_terminal_is_overridden() {
             return;
         };
         let [touched, master] = ["touched", "master"].map(|name| server.path(name));
-        let option = option.replace("TOUCHED", touched.to_str().unwrap());
-        let option = option.replace("MASTER", master.to_str().unwrap());
+        let option = option
+            .replace("TOUCHED", touched.to_str().unwrap())
+            .replace("MASTER", master.to_str().unwrap());
         server.prepend_client_config(&format!("Host *\n{option}"));
         println!("{option}");
         assert_works(&server, HOST_NAME);

@@ -79,9 +79,12 @@ impl RusshServer {
         let dir = TempDir::new().unwrap();
         let at = |name: &str| dir.path().join(name);
         fs::write(at("known_hosts"), format!("[127.0.0.1]:{port} {known}\n")).unwrap();
-        let mut file = OpenOptions::new();
-        let file = file.write(true).create_new(true).mode(0o600);
-        let mut file = file.open(at("id")).unwrap();
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(at("id"))
+            .unwrap();
         let secret = ours.to_openssh(LineEnding::LF).unwrap();
         file.write_all(secret.as_bytes()).unwrap();
         let client = format!(

@@ -413,8 +413,8 @@ fn read_available_frames(from: &mut UnixStream) -> Vec<Vec<u8>> {
     // Reading fails where no more bytes are available.
     from.set_nonblocking(true).unwrap();
     let _ = from.read_to_end(&mut bytes);
-    let mut bytes = bytes.as_slice();
-    std::iter::from_fn(|| read_frame(&mut bytes)).collect()
+    let mut unread = bytes.as_slice();
+    std::iter::from_fn(|| read_frame(&mut unread)).collect()
 }
 
 /// Returns a frame with its length in front.

@@ -237,8 +237,8 @@ fn directories_links_and_file_systems_are_inspected() {
     let Some(host) = SftpServerSession::new(&["-e"]) else {
         return;
     };
-    let directory = host.dir.path().canonicalize().unwrap();
-    let directory = directory.into_os_string().into_vec();
+    let real_path = host.dir.path().canonicalize().unwrap();
+    let directory = real_path.into_os_string().into_vec();
     let name = b"caf\xE9".to_vec();
     fs::write(OsStr::from_bytes(&host.path(&name)), "x").unwrap();
     let link = host.path("link");
@@ -415,12 +415,12 @@ fn dead_server_is_reported_with_its_stderr() {
         (&broken.reason, broken.has_greeted),
         (&CloseReason::EndOfFile, true)
     );
-    let heard = [
+    let bytes = [
         &broken.stderr.before_version[..],
         &broken.stderr.after_version,
     ]
     .concat();
-    let heard = String::from_utf8_lossy(&heard).into_owned();
+    let heard = String::from_utf8_lossy(&bytes).into_owned();
     assert!(heard.contains("session opened for local user"), "{heard}");
     assert!(heard.contains("open \""), "{heard}");
 }

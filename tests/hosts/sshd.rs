@@ -120,8 +120,9 @@ impl Sshd {
             return None;
         }
         // Avoids a disk that may be under load, where possible.
-        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| TempDir::new());
-        let dir = dir.expect("a directory");
+        let dir = tempfile::tempdir_in("/dev/shm")
+            .or_else(|_| TempDir::new())
+            .expect("a directory");
         let at = |name: &str| dir.path().join(name);
         make_key(&at("host_key"));
         make_key(&at("id"));
@@ -162,8 +163,10 @@ LogLevel VERBOSE
             let path = at("further_key");
             ssh_keygen([&"-q", &"-t", &"ecdsa", &"-N", &"", &"-f", &path]);
             let line = format!("HostKey {}\n", path.display());
-            let mut config = OpenOptions::new().append(true).open(at("sshd_config"));
-            let config = config.as_mut().expect("the configuration");
+            let mut config = OpenOptions::new()
+                .append(true)
+                .open(at("sshd_config"))
+                .expect("the configuration");
             config.write_all(line.as_bytes()).expect("a further line");
         }
         let client = format!(

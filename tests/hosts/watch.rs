@@ -729,8 +729,8 @@ fn changed_config_keeps_connections_to_kept_hosts() {
     world.write_scratch("elsewhere", "a note\n");
     let both = world.config();
     let clock = world.clock.clone();
-    let everywhere = PerHostTransports::new(world.local_transport(), Arc::new(end), clock.clone());
-    let everywhere: Arc<dyn Transports> = Arc::new(everywhere);
+    let transports = PerHostTransports::new(world.local_transport(), Arc::new(end), clock.clone());
+    let everywhere: Arc<dyn Transports> = Arc::new(transports);
     let engine = |config: &Config| {
         Engine::new(EngineSetup {
             config: config.clone(),

@@ -263,8 +263,8 @@ fn planned_world(count: usize, operation: Operation) -> (World, Plan, [Tree; 2])
     (world, undo.unwrap(), [changed, original])
 }
 
-/// Crashes an edit of `count` files, or its undo, at each call in turn; recovery leaves all of it or
-/// nothing. Returns how often it was finished and how often given up.
+/// Crashes an edit of `count` files, or its undo, at each call in turn, and asserts that recovery
+/// finishes it or takes it back. Returns how often each happened.
 fn crash_at_every_call(count: usize, operation: Operation, has_exchange: bool) -> [usize; 2] {
     let transport = |world: &World| {
         if has_exchange {

@@ -447,6 +447,16 @@ fn sweep_after_a_run_observes_only_its_agents() {
     }
 }
 
+/// Begins the archive, and pauses the scheduled resets of all agents.
+fn pause_all(engine: &Engine) {
+    engine.ledger().begin_archive().unwrap();
+    let change = ScheduleChange {
+        agent: None,
+        action: ScheduleAction::Pause,
+    };
+    change_schedule(engine, &[change], &engine.clock().now()).unwrap();
+}
+
 #[test]
 fn pauses_and_recorded_states_are_reported() {
     let world = World::new(&["a"]);
@@ -457,12 +467,7 @@ fn pauses_and_recorded_states_are_reported() {
     let (sender, events) = unbounded();
     let fleet = FleetWatcher::start(Arc::clone(engine.watch()), sender).unwrap();
     assert!(fleet.wait_idle(WAIT_TIMEOUT));
-    engine.ledger().begin_archive().unwrap();
-    let change = ScheduleChange {
-        agent: None,
-        action: ScheduleAction::Pause,
-    };
-    change_schedule(&engine, &[change], &engine.clock().now()).unwrap();
+    pause_all(&engine);
     wait_for_event(&events, |event| matches!(event, FleetEvent::PausesChanged));
     // What the watch itself records is reported as well.
     world.write_memory("a", BASELINE.replace("kind", "cruel"));
@@ -476,13 +481,8 @@ fn change_before_the_first_watch_is_reported() {
     let (sender, events) = unbounded();
     let fleet = FleetWatcher::start(Arc::clone(engine.watch()), sender).unwrap();
     assert!(fleet.wait_idle(WAIT_TIMEOUT));
-    // Its directory is not there yet, so no watch sees the first change.
-    engine.ledger().begin_archive().unwrap();
-    let change = ScheduleChange {
-        agent: None,
-        action: ScheduleAction::Pause,
-    };
-    change_schedule(&engine, &[change], &engine.clock().now()).unwrap();
+    // The directory of the file does not exist yet, so no watch sees the first change.
+    pause_all(&engine);
     advance_until(&world, &fleet, || {
         let mut reported = events.try_iter();
         reported.any(|event| matches!(event, FleetEvent::PausesChanged))

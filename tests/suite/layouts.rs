@@ -1,5 +1,5 @@
-//! Memories of several files, through a layout that only the tests have: what the engine, the config
-//! and the command line make of any layout.
+//! Memories of several files in a layout that only the tests have: the engine, the config and the
+//! command line with it.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -35,11 +35,8 @@ fn world_with_notes() -> World {
     world
 }
 
-fn keep_note(engine: &Engine, note: &str) -> Plan {
-    keep_note_of(engine, "scout", note)
-}
-
-fn keep_note_of(engine: &Engine, agent: &str, note: &str) -> Plan {
+/// Plans to keep a note of an agent.
+fn keep_note(engine: &Engine, agent: &str, note: &str) -> Plan {
     let request = OperationRequest {
         operation: "keep".to_string(),
         arguments: [("note".to_string(), note.to_string())].into(),
@@ -59,7 +56,7 @@ fn items(engine: &Engine, collection: &str) -> Vec<String> {
 }
 
 #[test]
-fn memory_is_listed_searched_and_checked_and_stays_as_it_is() {
+fn listing_search_and_health_change_no_file() {
     let world = world_with_notes();
     let root = world.agent_directory("scout");
     let before = read_tree(&root);
@@ -96,7 +93,7 @@ fn operation_of_two_files_is_recorded_and_undone() {
     let root = world.agent_directory("scout");
     let before = read_tree(&root);
     let engine = world.engine();
-    let plan = keep_note(&engine, "tea.md");
+    let plan = keep_note(&engine, "scout", "tea.md");
     assert_eq!(plan.steps[0].files.len(), 2);
     assert_eq!(read_tree(&root), before);
     apply_plan(&engine, &plan).assert_ok();
@@ -109,7 +106,7 @@ fn operation_of_two_files_is_recorded_and_undone() {
 }
 
 #[test]
-fn wrong_operations_say_what_there_is() {
+fn wrong_operation_is_refused_with_valid_names() {
     let world = world_with_notes();
     let engine = world.engine();
     let refused = |operation: &str, arguments: &[(&str, &str)]| {
@@ -183,7 +180,7 @@ fn layout_and_its_directory_belong_together() {
     assert_eq!(layout.directory, PathBuf::from("~/notes"));
 }
 
-/// Returns the program with the layout of the tests, an example of this package.
+/// Returns the path of the example program that has the layout of the tests; none if it is not built.
 pub fn notes_program() -> Option<PathBuf> {
     let test = std::env::current_exe().unwrap();
     let program = test.parent()?.parent()?.join("examples/notes");
@@ -216,7 +213,7 @@ fn unsettled_edit_of_agent_without_resets_is_settled_by_the_next() {
         let world = world_with_layout_agent();
         let transport = crash_at_call(world.disk(), point);
         let engine = world.engine_with_transport(transport);
-        let plan = keep_note_of(&world.engine(), "keeper", "tea.md");
+        let plan = keep_note(&world.engine(), "keeper", "tea.md");
         if runs_to_end(|| apply_plan(&engine, &plan)) {
             break;
         }
@@ -255,7 +252,7 @@ fn locked_agent_without_resets_is_busy_and_known() {
         Ok(())
     };
     let engine = world.engine_with_transport(InterposingTransport::new(world.disk(), watch));
-    apply_plan(&engine, &keep_note_of(&engine, "keeper", "tea.md")).assert_ok();
+    apply_plan(&engine, &keep_note(&engine, "keeper", "tea.md")).assert_ok();
     assert_eq!(*seen.lock().unwrap(), [(State::Busy, true)]);
 }
 
@@ -355,7 +352,7 @@ pub fn world_with_layout_agent() -> World {
 }
 
 #[test]
-fn agent_without_resets_has_a_state_of_its_own() {
+fn agent_without_resets_is_in_state_layout() {
     let world = world_with_layout_agent();
     let seen = world.observe("keeper");
     assert_eq!(seen.state, State::Layout, "{}", seen.reason);
@@ -399,12 +396,12 @@ fn agent_without_resets_is_left_out_of_resets() {
 }
 
 #[test]
-fn memory_of_agent_without_resets_is_edited_and_undone() {
+fn edit_of_agent_without_resets_is_undone() {
     let world = world_with_layout_agent();
     let root = world.agent_directory("keeper");
     let before = read_tree(&root);
     let engine = world.engine();
-    let plan = keep_note_of(&engine, "keeper", "tea.md");
+    let plan = keep_note(&engine, "keeper", "tea.md");
     apply_plan(&engine, &plan).assert_ok();
     assert!(root.join("kept/tea.md").exists());
     assert_eq!(world.observe("keeper").state, State::Layout);
@@ -413,7 +410,7 @@ fn memory_of_agent_without_resets_is_edited_and_undone() {
 }
 
 #[test]
-fn commands_say_what_an_agent_without_resets_is() {
+fn commands_name_agents_that_are_never_reset() {
     let Some(program) = notes_program() else {
         return;
     };

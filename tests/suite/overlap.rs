@@ -205,7 +205,7 @@ fn overlapping_directories_are_config_errors() {
 }
 
 #[test]
-fn directory_of_a_layout_overlaps_as_that_of_a_memory_does() {
+fn layout_directory_overlap_is_a_config_error() {
     let reset = "memory_file = agents/scout/M.md\nbaseline = scout.md\n";
     // The archive, the baselines, the keys of the agent's reset, and the lines of the errors.
     let cases: [(&str, &str, &str, &[usize]); 6] = [

@@ -44,8 +44,8 @@ pub fn edit(path: &str, before: Option<&str>, after: Option<&str>) -> FileEdit {
     }
 }
 
-/// The first edits of: a replacement, a new file in new directories, a removal, a replaced empty
-/// file, and one more new file.
+/// Returns the first `count` of these edits: a replacement, a new file in new directories, a removal, a
+/// replaced empty file, and one more new file.
 pub fn edits(count: usize) -> Vec<FileEdit> {
     let mut all = vec![
         edit("notes/a.md", Some("alpha\n"), Some("alpha, changed\n")),

@@ -57,14 +57,15 @@ fn note_pages<'f>(files: &'f MemoryFiles, directory: &'static Path) -> Result<It
     Ok(Box::new(std::iter::from_fn(move || {
         let page = listing.next()?;
         Some(page.and_then(|entries| {
-            let notes = entries.into_iter().filter_map(|entry| match entry.object {
-                Ok(MemoryObject::File(file)) => Some((PathBuf::from(entry.name), file.stamp)),
-                _ => None,
-            });
-            let notes = notes.filter(|(name, _)| name.extension() == Some("md".as_ref()));
-            // The memory that is reset is beside the notes.
-            let notes = notes.filter(|(name, _)| name != Path::new("MEMORY.md"));
-            notes
+            entries
+                .into_iter()
+                .filter_map(|entry| match entry.object {
+                    Ok(MemoryObject::File(file)) => Some((PathBuf::from(entry.name), file.stamp)),
+                    _ => None,
+                })
+                .filter(|(name, _)| name.extension() == Some("md".as_ref()))
+                // The memory that is reset is in the same directory.
+                .filter(|(name, _)| name != Path::new("MEMORY.md"))
                 .map(|(name, stamp)| to_item(name, stamp.size, stamp.modified / 1_000_000_000))
                 .collect()
         }))

@@ -69,8 +69,8 @@ pub static CHECK_TABLE: &[CheckRow] = &[
     },
     CheckRow {
         name: "agent-directories",
-        examines: "the directory of each local memory: existence, symlinks, whether runs can write \
-                   there, memories that are mount points, and a config inside it",
+        examines: "the directories of each agent on this machine: existence, symlinks, whether \
+                   runs can write there, memories that are mount points, and a config inside them",
         remedy: "create it, name its real path, or run resets as a user that can write there",
         check: Check::Fleet(directories::check_agent_directories),
     },

@@ -13,7 +13,7 @@ use crate::console::widgets::plan_pane::PlanPrompt;
 /// Kind of a plan that has a screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlanKind {
-    /// A reset, a push or an undo.
+    /// A reset, a push, an undo or an edit.
     Run,
     /// A change of baselines or of their seal.
     Baselines,

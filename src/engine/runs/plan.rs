@@ -482,7 +482,7 @@ impl SkippedAgent {
 /// What a run would do, and to which agents.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// Reset, push or undo.
+    /// Reset, push, undo or edit.
     #[serde(rename = "act")]
     pub operation: Operation,
     /// Identifies the plan: the shortened digest of its bindings. Empty when no agent was observed.

@@ -109,13 +109,13 @@ fn assert_delayed_is_harmless(
     let written = write_next_note(&scene, how, directory.as_ref());
     let count = late.deliver();
     let names = scene.world.leftovers(AGENT);
-    let said = format!("{said}\nbeside the memory {names:?}");
+    let context = format!("{said}\nbeside the memory {names:?}");
     match how {
         // A delayed rename may have moved it into the agent's directory.
-        AgentAction::PlantsDirectory => assert!(scene.preserves(NOTE_AFTER_RUN), "{said}"),
+        AgentAction::PlantsDirectory => assert!(scene.preserves(NOTE_AFTER_RUN), "{context}"),
         _ => {
             let memory = scene.memory();
-            assert_eq!(memory.as_deref(), Some(written.as_slice()), "{said}");
+            assert_eq!(memory.as_deref(), Some(written.as_slice()), "{context}");
         }
     }
     // No record names what a host creates late, or an agent by itself.
@@ -129,13 +129,13 @@ fn assert_delayed_is_harmless(
     }
     if how != AgentAction::PlantsDirectory {
         let report = run(&next, &plan);
-        let said = format!("{said}\nlast run: {report:?}");
-        assert_eq!(report.worst_kind(), None, "{said}");
-        assert!(scene.world.preserves(AGENT, NOTE_AFTER_RUN), "{said}");
+        let context = format!("{context}\nlast run: {report:?}");
+        assert_eq!(report.worst_kind(), None, "{context}");
+        assert!(scene.world.preserves(AGENT, NOTE_AFTER_RUN), "{context}");
         assert_eq!(
             scene.memory().as_deref(),
             Some(BASELINE.as_bytes()),
-            "{said}"
+            "{context}"
         );
     }
     count
@@ -305,25 +305,24 @@ fn late_operations_during_next_run_lose_nothing() {
             .unwrap();
         let again = run(&next, &plan);
         drop(next);
-        let said = format!(
-            "{act:?} late from {first} on, done before {second} of the next run: {report:?}\n\
-             then {again:?}"
-        );
         let last = engine_with_connector(&scene.world, sftp_server_program());
-        let report = run(&last, &plan);
-        let said = format!("{said}\nlast run: {report:?}");
-        assert_eq!(report.worst_kind(), None, "{said}");
-        scene.assert_recovered(&said);
+        let last_report = run(&last, &plan);
+        let context = format!(
+            "{act:?} late from {first} on, done before {second} of the next run: {report:?}\n\
+             then {again:?}\nlast run: {last_report:?}"
+        );
+        assert_eq!(last_report.worst_kind(), None, "{context}");
+        scene.assert_recovered(&context);
         let wrote = wrote.load(Ordering::SeqCst);
         assert_eq!(
             scene.preserves(NOTE_AFTER_RUN),
             wrote,
-            "the later note is lost: {said}"
+            "the later note is lost: {context}"
         );
         if scene.before.is_some() {
             assert!(
                 scene.preserves(super::scenario::NOTE),
-                "the note is lost: {said}"
+                "the note is lost: {context}"
             );
         }
     });

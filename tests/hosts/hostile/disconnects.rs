@@ -199,8 +199,8 @@ fn undone_step_of_cut_run_is_not_recorded() {
         .plan_unobserved(&[super::scenario::AGENT.to_string()], false)
         .unwrap();
     run(&next, &plan);
-    let of_cut = scene.world.read_records().into_iter();
-    let of_cut: Vec<_> = of_cut.filter(|it| it.event.run == report.run).collect();
+    let records = scene.world.read_records().into_iter();
+    let of_cut: Vec<_> = records.filter(|it| it.event.run == report.run).collect();
     assert!(
         of_cut.iter().all(|it| it.event.outcome != Outcome::Ok),
         "no memory was created, and the ledger says so: {of_cut:?}"

@@ -690,10 +690,13 @@ fn empty_listing_hides_no_journaled_file() {
         return;
     }
     let all = request_names(HostOperation::Reset);
-    let points = all.iter().enumerate().filter(|(_, name)| {
-        ["posix-rename", "hardlink", "remove", "mkdir", "create"].contains(name)
-    });
-    let points = points.map(|(point, _)| point).collect();
+    let changing = ["posix-rename", "hardlink", "remove", "mkdir", "create"];
+    let points = all
+        .iter()
+        .enumerate()
+        .filter(|(_, name)| changing.contains(name))
+        .map(|(point, _)| point)
+        .collect();
     try_each(points, 8, |point| {
         let scene = HostScenario::new(HostOperation::Reset);
         scene.run(FilteredServer::new(

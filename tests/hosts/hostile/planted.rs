@@ -353,8 +353,9 @@ fn kept_directory_is_where_ledger_says() {
         .unwrap();
     let report = run(&next, &plan);
     let mut records = scene.world.read_records().into_iter();
-    let kept = records.find_map(|mut record| record.event.change.kept_names.pop());
-    let kept = kept.unwrap_or_else(|| panic!("{report:?}"));
+    let kept = records
+        .find_map(|mut record| record.event.change.kept_names.pop())
+        .unwrap_or_else(|| panic!("{report:?}"));
     assert!(
         scene
             .world
