@@ -274,11 +274,18 @@ impl Words {
         }
         let words = Words::new(replaced);
         for list in words.replaced.keys() {
-            let built = words.build(*list).map_err(|why| {
+            let built = match list.shape() {
+                Shapes => SecretShapes::new(words.text(*list)).map(|it| {
+                    let _ = words.secret_shapes.set(it);
+                }),
+                PlainWords | Phrases(..) => words.build(*list).map(|it| {
+                    let _ = words.patterns[*list as usize].set(it);
+                }),
+            };
+            built.map_err(|why| {
                 let name = list.name();
                 format!("{name}.txt is too long for a pattern: {why}")
             })?;
-            let _ = words.patterns[*list as usize].set(built);
         }
         Ok(words)
     }
@@ -306,6 +313,7 @@ impl Words {
         shapes.of_text(text)
     }
 
+    /// Builds the pattern of a list.
     fn build(&self, list: WordList) -> Result<Regex, regex::Error> {
         let text = self.text(list);
         let entries: Vec<&str> = numbered_entries(text).map(|(_, entry)| entry).collect();
@@ -466,5 +474,8 @@ mod tests {
         assert!(error_of("waivers", "fine\n(open").contains("waivers.txt, line 2"));
         assert!(error_of("waivers", "x*").contains("matches any text"));
         assert!(error_of("triggers", "(always)").contains("(?:"));
+        let shapes = "[a-z]{4000}\n".repeat(200);
+        let why = "secret-shapes.txt is too long for a pattern";
+        assert!(error_of("secret-shapes", &shapes).contains(why));
     }
 }
