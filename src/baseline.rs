@@ -76,10 +76,9 @@ impl<'c> BaselineCache<'c> {
     /// # Errors
     /// The reason why it must not be pushed.
     pub fn load(&mut self, agent: &'c Agent) -> Result<Arc<Baseline>, BaselineRefusal> {
-        let name = agent
-            .required_baseline()
-            .map_err(BaselineRefusal::Unusable)?;
-        let key = (name, agent.separator.as_str());
+        let reset = agent.required_reset().map_err(BaselineRefusal::Unusable)?;
+        let name = reset.baseline.as_str();
+        let key = (name, reset.separator.as_str());
         if let Some(loaded) = self.loaded.get(&key) {
             return loaded.clone();
         }
@@ -143,7 +142,7 @@ impl<'c> BaselineCache<'c> {
                 self.seal = OnceCell::new();
             }
             let bytes = read_below(&config.general.baseline_dir, &path)?;
-            let baseline = Baseline::new(bytes, &agent.separator);
+            let baseline = Baseline::new(bytes, agent.separator());
             let fault = self.check_seal(agent, name, &baseline).err();
             Ok((baseline, fault))
         };
@@ -232,7 +231,7 @@ pub fn describe_missing_separator(agent: &Agent, baseline: &Baseline) -> String 
     format!(
         "no separator line {}{excluded}: what an agent adds below its last line is scratch, and a \
          reset archives the whole memory",
-        agent.separator
+        agent.separator()
     )
 }
 
@@ -246,9 +245,10 @@ pub fn inspect_baseline(
     agent: &Agent,
 ) -> Result<InspectedBaseline> {
     let general = &config.general;
-    let path = config.required_baseline_path(agent)?;
+    let reset = agent.required_reset()?;
+    let path = general.baseline_dir.join(&reset.baseline);
     let mut cache = BaselineCache::new(config, verifier);
-    let (baseline, tampered) = cache.compare_with_seal(agent, agent.required_baseline()?)?;
+    let (baseline, tampered) = cache.compare_with_seal(agent, &reset.baseline)?;
     let bytes = baseline.bytes().to_vec();
     let mut problems = Vec::new();
     let (size, least) = (bytes.len() as u64, general.min_baseline_size);
@@ -269,7 +269,7 @@ pub fn inspect_baseline(
             describe_missing_separator(agent, &baseline)
         ));
     }
-    let limit = agent.max_memory_size;
+    let limit = reset.max_size;
     if size > limit {
         problems.push(format!("it has {size} bytes, max_memory_size is {limit}"));
     }

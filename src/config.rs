@@ -7,6 +7,7 @@
 //! and the documentation follow it. `main` resolves home, environment and current directory and
 //! passes them in as [`ConfigEnvironment`].
 
+mod agent;
 mod agent_name;
 mod alert_settings;
 mod baseline_name;
@@ -15,7 +16,6 @@ mod foreign_habits;
 mod identity;
 mod ini;
 mod keys;
-mod location;
 mod overlap;
 mod parser;
 mod plain_data;
@@ -41,6 +41,9 @@ use crate::base::reset_interval::ResetInterval;
 use crate::base::trust::{TrustedUser, UserDatabase, find_untrusted_ancestor};
 use crate::lint::{RuleId, Severity};
 
+pub use agent::{
+    ACCEPT_IN_PLACE, Agent, AgentLayout, RemoteAccess, ResetMemory, SftpExtension, SshHost,
+};
 pub(crate) use agent_name::is_agent_name;
 pub use alert_settings::{AlertKind, AlertSettings, JournalTarget};
 pub use baseline_name::{META_FILE_NAME, SEAL_FILE_NAME, SIGNATURE_FILE_NAME, is_baseline_name};
@@ -50,7 +53,6 @@ pub use ini::{Diagnostic, DiagnosticLevel};
 use keys::canonical_key;
 pub(crate) use keys::closest_match;
 pub use keys::{KeySpec, SectionKind, keys};
-pub use location::{ACCEPT_IN_PLACE, MemoryLocation, SftpExtension, SshHost};
 use parser::{ALERTS_SECTION, LINT_SECTION, parse_partial};
 pub use parser::{SAME_MEMORY_HINT, parse, same_memory_message};
 use resolved_section::ResolvedSections;
@@ -425,13 +427,13 @@ impl Config {
 
     /// Returns the agents that are reset.
     pub fn reset_agents(&self) -> impl Iterator<Item = &Agent> {
-        self.agents.iter().filter(|agent| agent.has_reset())
+        self.agents.iter().filter(|agent| agent.reset.is_some())
     }
 
     /// Returns the path of the baseline of an agent; none for one that is never reset.
     pub fn baseline_path(&self, agent: &Agent) -> Option<PathBuf> {
-        let name = agent.baseline.as_ref()?;
-        Some(self.general.baseline_dir.join(name))
+        let reset = agent.reset.as_ref()?;
+        Some(self.general.baseline_dir.join(&reset.baseline))
     }
 
     /// Returns the path of the baseline of an agent.
@@ -439,13 +441,14 @@ impl Config {
     /// # Errors
     /// [`ErrorKind::Conflict`]: the agent is never reset.
     pub fn required_baseline_path(&self, agent: &Agent) -> Result<PathBuf> {
-        Ok(self.general.baseline_dir.join(agent.required_baseline()?))
+        let reset = agent.required_reset()?;
+        Ok(self.general.baseline_dir.join(&reset.baseline))
     }
 
     /// Returns the names of the baselines of all agents, each as often as agents have it.
     pub fn baseline_names(&self) -> impl Iterator<Item = &str> {
-        let agents = self.agents.iter();
-        agents.filter_map(|agent| agent.baseline.as_deref())
+        let resets = self.agents.iter().filter_map(|agent| agent.reset.as_ref());
+        resets.map(|reset| reset.baseline.as_str())
     }
 
     /// Returns the origin of the effective value of a key.
@@ -629,84 +632,6 @@ pub enum SealRequirement {
     Signed,
     /// Seals are ignored.
     Never,
-}
-
-/// One agent, including the settings that it inherits from the fleet.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Agent {
-    /// Name of the section.
-    pub name: String,
-    /// Location of the memory that is reset; of an agent without resets, of the directory of its
-    /// layout.
-    pub location: MemoryLocation,
-    /// File name of the baseline, relative to `baseline_dir` and inside it; none for an agent that is
-    /// never reset: it has a memory with a layout.
-    pub baseline: Option<String>,
-    /// Directory of the entries, relative to `archive_dir` and inside it.
-    pub archive_subdir: String,
-    /// What happens to its entries with secrets or injections.
-    pub archive_findings: FindingsPolicy,
-    /// Protection against resets.
-    pub protect: ProtectLevel,
-    /// Bytes; a larger memory is OVERSIZE.
-    pub max_memory_size: u64,
-    /// The line between the two domains of its memory.
-    pub separator: String,
-    /// Whether the agent writes notes into the file; a file that it does not is overwritten whole.
-    pub is_shared: bool,
-    /// The memory of several files that it has, too.
-    pub layout: Option<AgentLayout>,
-    /// Interval of its scheduled resets, if its section sets one; else that of the fleet.
-    pub own_interval: Option<ResetInterval>,
-    /// The line of its section header.
-    pub section_line: usize,
-}
-
-impl Agent {
-    /// Whether it has a memory that is reset to a baseline.
-    pub fn has_reset(&self) -> bool {
-        self.baseline.is_some()
-    }
-
-    /// Returns the file name of its baseline.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Conflict`]: it is never reset.
-    pub fn required_baseline(&self) -> Result<&str> {
-        self.baseline.as_deref().ok_or_else(|| {
-            let message = format!("{} has no baseline: it is never reset", self.name);
-            Error::new(ErrorKind::Conflict, message).with_hint(format!(
-                "`memory {0} tree` shows its memory; to reset one, set memory_file and baseline in \
-                 [{0}]",
-                self.name
-            ))
-        })
-    }
-
-    /// Returns the directories of this machine that hold its memories, which it can write to: that of
-    /// the memory that is reset, and that of its layout.
-    pub fn local_directories(&self) -> Vec<&Path> {
-        let MemoryLocation::Local { memory, .. } = &self.location else {
-            return Vec::new();
-        };
-        let of_reset = memory.parent().filter(|_| self.has_reset());
-        let of_layout = self.layout.as_ref().map(|it| it.directory.as_path());
-        of_reset.into_iter().chain(of_layout).collect()
-    }
-
-    /// Whether this file of `baseline_dir` is its baseline.
-    pub fn uses_baseline(&self, name: &str) -> bool {
-        self.baseline.as_deref() == Some(name)
-    }
-}
-
-/// A memory of several files.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AgentLayout {
-    /// The name of its layout.
-    pub name: String,
-    /// Its directory, on the agent's host.
-    pub directory: PathBuf,
 }
 
 /// Maximum size of a config in bytes: far above any real one, and small enough to read when the

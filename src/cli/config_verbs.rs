@@ -75,27 +75,29 @@ impl Document for ConfigShowDocument {
     }
 }
 
-/// Returns an error for each agent whose memory, where the config says that it is, no reset can
+/// Returns an error for each agent whose memory, where the config says that it is, no run can
 /// replace. Other commands refuse these agents one by one, so that the other agents can still be
 /// reset.
 fn memory_diagnostics(engine: &Engine) -> Vec<Diagnostic> {
     let config = engine.config();
-    let diagnostic = |agent: &Agent, message: String, hints: Vec<String>| {
-        let key = agent.location.memory_key();
-        let memory = agent.location.memory().display().to_string();
-        config.error_at_value((&agent.name, key), &memory, message, hints)
+    let diagnostic = |agent: &Agent, key: &str, message: String, hints: Vec<String>| {
+        let layout = agent.layout.as_ref().filter(|_| key == "memory_dir");
+        let path = layout.map_or(agent.observed_path(), |it| &it.directory);
+        let value = path.display().to_string();
+        config.error_at_value((&agent.name, key), &value, message, hints)
     };
     let mut diagnostics = Vec::new();
-    for (agent, error) in engine.memory_checks().irreplaceable_memories() {
+    for (agent, key, error) in engine.memory_checks().irreplaceable_memories() {
         let message = format!("{}: {}", agent.name, error.message());
-        diagnostics.push(diagnostic(agent, message, error.hints().to_vec()));
+        diagnostics.push(diagnostic(agent, key, message, error.hints().to_vec()));
     }
     for names in engine.shared_memories().agents_sharing_memories() {
         let agents = names.iter().filter_map(|name| config.agent(name));
         for agent in agents.skip(1) {
             let message = config::same_memory_message(names[0], &agent.name);
             let hints = vec![config::SAME_MEMORY_HINT.to_string()];
-            diagnostics.push(diagnostic(agent, message, hints));
+            let key = agent.observed_key();
+            diagnostics.push(diagnostic(agent, key, message, hints));
         }
     }
     diagnostics
@@ -122,7 +124,7 @@ fn baseline_diagnostics(engine: &Engine) -> Vec<Diagnostic> {
     let mut seen = BTreeSet::new();
     let mut diagnostics = Vec::new();
     for agent in &config.agents {
-        if let Some(baseline) = &agent.baseline
+        if let Some(baseline) = agent.baseline()
             && seen.insert(baseline)
             && let Err(BaselineRefusal::Unusable(error)) = baselines.load(agent)
         {

@@ -370,7 +370,7 @@ fn hunk_header(lines: &[DiffLine]) -> String {
 pub(super) fn run(context: &mut CommandContext<'_>, args: &DiffArgs) -> CommandResult {
     let engine = context.open_engine()?;
     let agent = engine.agent(&args.agent)?;
-    agent.required_baseline()?;
+    agent.required_reset()?;
     if args.baseline {
         return diff_baseline_versions(context, args, &engine, agent);
     }
@@ -545,7 +545,7 @@ fn baseline_and_memory_sides(
 }
 
 fn memory_side(agent: &Agent, bytes: Vec<u8>) -> DiffSide {
-    DiffSide::new(agent.location.memory().display(), bytes)
+    DiffSide::new(agent.observed_path().display(), bytes)
 }
 
 /// Returns the rules of a memory that is behind and those of the baseline; `None` where the memory

@@ -431,7 +431,7 @@ fn parse_new_config(
     let parsed = crate::config::parse(text.as_bytes(), path, env);
     let found = parsed.as_ref().map(|config| {
         let agents = config.agents.iter();
-        let found = agents.map(|it| (it.name.as_str(), it.location.memory()));
+        let found = agents.map(|it| (it.name.as_str(), it.observed_path()));
         found.collect::<Vec<_>>()
     });
     let expected: Vec<_> = agents

@@ -501,7 +501,7 @@ fn lint_targets<'e>(
     let mut seen_baselines: HashSet<&str> = HashSet::new();
     let mut targets = Vec::new();
     let mut add_agent = |agent: &'e Agent, targets: &mut Vec<LintTarget<'e>>| {
-        let Some(baseline) = &agent.baseline else {
+        let Some(baseline) = agent.baseline() else {
             return;
         };
         if seen_baselines.insert(baseline) {
@@ -521,7 +521,7 @@ fn lint_targets<'e>(
         let real_path = path.canonicalize().ok();
         let mut agents = config.agents.iter();
         if let Some(agent) = config.agent(name) {
-            agent.required_baseline()?;
+            agent.required_reset()?;
             add_agent(agent, &mut targets);
         } else if let Some(agent) = agents.find(|it| {
             config
@@ -529,9 +529,9 @@ fn lint_targets<'e>(
                 .is_some_and(|it| is_same_path(&it, &path))
         }) {
             targets.push(LintTarget::Baseline(agent));
-        } else if let Some(agent) = config.agents.iter().find(|it| {
-            let memory = it.location.memory();
-            it.location.host().is_none() && (memory == path || Some(memory) == real_path.as_deref())
+        } else if let Some(agent) = config.reset_agents().find(|it| {
+            let memory = it.observed_path();
+            it.host().is_none() && (memory == path || Some(memory) == real_path.as_deref())
         }) {
             targets.push(LintTarget::Memory(agent));
         } else if is_path(context, name) {

@@ -622,7 +622,7 @@ fn reset_names(config: &Config, args: &ResetArgs) -> Vec<String> {
     if !args.agents.is_empty() {
         return args.agents.clone();
     }
-    let is_included = |agent: &&Agent| args.all || agent.own_interval.is_none();
+    let is_included = |agent: &&Agent| args.all || agent.own_interval().is_none();
     let included = config.reset_agents().filter(is_included);
     included.map(|agent| agent.name.clone()).collect()
 }

@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::path::{Component, Path, PathBuf};
 
+use super::agent::DEFAULT_SEPARATOR;
 use super::alert_settings::{AlertKind, AlertShape};
 use super::baseline_name::is_seal_file;
 use super::command_words::expand_home_in_command;
@@ -178,7 +179,7 @@ pub(super) const CONFIG_KEYS: &[KeySpec] = &[
     optional_key(SectionKind::General, "max_memory_size", SIZE_SHAPE, "16384", "bytes; a larger memory is OVERSIZE"),
     optional_key(SectionKind::General, "min_baseline_size", ValueShape::Number(0, 1 << 40, NumberUnit::Bytes), "1000", "bytes; a smaller baseline is never pushed"),
     optional_key(SectionKind::General, "archive_retention_days", ValueShape::Number(1, 36_500, NumberUnit::Days), "30", "days after which an entry is deleted"),
-    optional_key(SectionKind::General, "separator", ValueShape::Separator, "---", "the line between baseline and scratch, compared literally"),
+    optional_key(SectionKind::General, "separator", ValueShape::Separator, DEFAULT_SEPARATOR, "the line between baseline and scratch, compared literally"),
     optional_key(SectionKind::General, "fleet_name", ValueShape::Text, "", "name typed to confirm a plan of the whole fleet; default: the stem of the config file"),
     optional_key(SectionKind::General, "fleet_tag", ValueShape::Text, "", "tag such as PROD in the header of every screen"),
     optional_key(SectionKind::General, "protect", PROTECT_SHAPE, "none", "typed: confirmed on screen by typing the agent's name; readonly: resets are refused"),

@@ -99,17 +99,8 @@ impl<'c> OverlapCheck<'c> {
 
     fn agent_directories(&self) -> Vec<AgentDirectory<'c>> {
         let local = |agent: &'c Agent| {
-            let of_layout = agent.layout.as_ref().map(|it| it.directory.as_path());
             let directories = agent.local_directories().into_iter();
-            directories.map(move |path| {
-                let is_of_layout = of_layout == Some(path);
-                let key = if is_of_layout {
-                    "memory_dir"
-                } else {
-                    "memory_file"
-                };
-                ((agent, key), path.to_path_buf())
-            })
+            directories.map(move |(key, path)| ((agent, key), path.to_path_buf()))
         };
         let directories = self.config.agents.iter().flat_map(local);
         let (named, paths): (Vec<_>, Vec<PathBuf>) = directories.unzip();
@@ -183,7 +174,7 @@ impl<'c> OverlapCheck<'c> {
             .iter()
             .filter(|_| !agents_by_directory.is_empty())
         {
-            let Some(name) = &agent.baseline else {
+            let Some(name) = agent.baseline() else {
                 continue;
             };
             let baseline = baselines.path.join(name);

@@ -24,8 +24,8 @@ use super::resolved_section::{
 };
 use super::shared_directories::{SHARED_ENTRY_DIRECTORY_HINT, shared_entry_directories};
 use super::{
-    ACCEPT_IN_PLACE, Agent, Config, ConfigEnvironment, ConfigErrors, DiagnosticLevel,
-    MemoryLocation, SshHost, strip_dot_components,
+    ACCEPT_IN_PLACE, Agent, Config, ConfigEnvironment, ConfigErrors, DiagnosticLevel, RemoteAccess,
+    SshHost, strip_dot_components,
 };
 
 /// Sections that are not agents, unless they have one of [`AGENT_KEYS`].
@@ -37,6 +37,9 @@ pub(super) const ALERTS_SECTION: &str = "alerts";
 const AGENT_KEYS: &[&str] = &["memory_file", "remote_host", "memory_dir"];
 /// The keys of an agent that has a memory which is reset.
 pub(super) const RESET_KEYS: &[&str] = &["memory_file", "remote_memory", "baseline"];
+
+/// The other keys of such a memory.
+const RESET_OPTIONS: &[&str] = &["separator", "max_memory_size", "shared", "every"];
 
 /// Number of agents' sections that are read together.
 const SECTIONS_PER_PART: usize = 32;
@@ -161,9 +164,9 @@ fn resolve_agent<'s>(
     };
     let values = ResolvedSection::new(slots, &computed, inherited);
     let agent = values.to_agent(&section.name, section.source.number, kind);
-    let is_local = agent.location.host().is_none();
+    let is_local = agent.host().is_none();
     ResolvedAgent {
-        memory_hash: is_local.then(|| hash_path(agent.location.memory())),
+        memory_hash: is_local.then(|| hash_path(agent.observed_path())),
         agent,
         values,
         memory_source,
@@ -199,12 +202,12 @@ fn share_longest_timeout(agents: &mut [Agent]) {
         ..host.clone()
     };
     let mut longest_timeouts: BTreeMap<SshHost, u32> = BTreeMap::new();
-    for host in agents.iter().filter_map(|agent| agent.location.host()) {
+    for host in agents.iter().filter_map(|agent| agent.host()) {
         let time = longest_timeouts.entry(without_timeout(host)).or_default();
         *time = host.timeout_seconds.max(*time);
     }
     for agent in agents {
-        if let MemoryLocation::Remote { host, .. } = &mut agent.location {
+        if let Some(RemoteAccess { host, .. }) = &mut agent.remote {
             host.timeout_seconds = longest_timeouts
                 .get(&without_timeout(host))
                 .copied()
@@ -706,6 +709,14 @@ impl ConfigReader<'_> {
                     self.diagnostics.add_warning(source, message, Some(hint));
                 }
                 Some(KeySlot::Set(_, source))
+                    if is_without_reset && RESET_OPTIONS.contains(&key) =>
+                {
+                    let message = format!("`{key}` has no effect for an agent that is never reset");
+                    let hint = "remove it, or add the memory that is reset, and its baseline";
+                    self.diagnostics
+                        .add_warning(source, message, Some(hint.to_string()));
+                }
+                Some(KeySlot::Set(_, source))
                     if doc.section == SectionKind::RemoteAgent
                         && kind == SectionKind::LocalAgent =>
                 {
@@ -750,13 +761,11 @@ impl ConfigReader<'_> {
         {
             let is_alone = memory_hash.is_some() && !repeated.contains(&index);
             // Agents may share a memory that is never reset.
-            if is_alone || !agent.has_reset() {
+            if is_alone || !agent.reset.is_some() {
                 continue;
             }
             let name = agent.name.as_str();
-            let first = *memories
-                .entry(agent.location.file_identity())
-                .or_insert(name);
+            let first = *memories.entry(agent.file_identity()).or_insert(name);
             if first != name {
                 let message = same_memory_message(first, name);
                 let hint = SAME_MEMORY_HINT.to_string();

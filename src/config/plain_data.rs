@@ -5,7 +5,7 @@ use std::path::{Component, Path, PathBuf};
 use super::agent_name::{MAX_AGENT_NAME_BYTES, is_agent_name};
 use super::keys::{PathBases, SectionKind};
 use super::resolved_section::{InheritedValues, KeySlots, ResolvedSection};
-use super::{Agent, Config, GeneralSettings, LintConfig, MemoryLocation, is_baseline_name};
+use super::{Agent, Config, GeneralSettings, LintConfig, ResetMemory, is_baseline_name};
 use crate::base::digest::Digest;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::file_systems::hash_path;
@@ -38,19 +38,20 @@ impl Agent {
     pub fn new(general: &GeneralSettings, name: &str, memory: PathBuf, baseline: &str) -> Agent {
         Agent {
             name: name.to_string(),
-            location: MemoryLocation::Local {
-                memory,
+            remote: None,
+            reset: Some(ResetMemory {
+                path: memory,
+                baseline: baseline.to_string(),
+                separator: general.separator.clone(),
+                max_size: general.max_memory_size,
+                is_shared: true,
                 accept_in_place: false,
-            },
-            baseline: Some(baseline.to_string()),
+                own_interval: None,
+            }),
+            layout: None,
             archive_subdir: name.to_string(),
             archive_findings: general.archive_findings,
             protect: general.protect,
-            max_memory_size: general.max_memory_size,
-            separator: general.separator.clone(),
-            is_shared: true,
-            layout: None,
-            own_interval: None,
             section_line: 0,
         }
     }
@@ -60,25 +61,26 @@ impl Agent {
         let subdir = Path::new(&self.archive_subdir);
         let mut parts = subdir.components();
         let is_below = parts.all(|part| matches!(part, Component::Normal(_)));
+        // On a host, a path may start at the home there.
+        let is_usable = |path: &Path| self.remote.is_some() || path.is_absolute();
         let fault = if !is_agent_name(&self.name) {
             "its name has characters that agents cannot have"
         } else if self.name.len() > MAX_AGENT_NAME_BYTES {
             "its name is too long"
-        } else if !self.location.memory().is_absolute() {
+        } else if self.reset.is_none() && self.layout.is_none() {
+            "it has neither a baseline nor a layout"
+        } else if self.reset.as_ref().is_some_and(|it| !is_usable(&it.path)) {
             "the path of its memory is not absolute"
-        } else if self.location.host().is_none()
-            && self
-                .layout
-                .as_ref()
-                .is_some_and(|it| !it.directory.is_absolute())
+        } else if self
+            .layout
+            .as_ref()
+            .is_some_and(|it| !is_usable(&it.directory))
         {
             "the path of its memory_dir is not absolute"
-        } else if self.baseline.is_none() && self.layout.is_none() {
-            "it has neither a baseline nor a layout"
         } else if self
-            .baseline
+            .reset
             .as_ref()
-            .is_some_and(|it| !is_baseline_name(it))
+            .is_some_and(|it| !is_baseline_name(&it.baseline))
         {
             "its baseline is not a file name in baseline_dir"
         } else if self.archive_subdir.is_empty() || !is_below {
@@ -106,9 +108,9 @@ impl Config {
         }
         agents.iter().try_for_each(Agent::check)?;
         let local = agents.iter().enumerate();
-        let local = local.filter(|(_, agent)| agent.location.host().is_none());
+        let local = local.filter(|(_, agent)| agent.host().is_none());
         let mut local_memories: Vec<(u64, usize)> = local
-            .map(|(index, agent)| (hash_path(agent.location.memory()), index))
+            .map(|(index, agent)| (hash_path(agent.observed_path()), index))
             .collect();
         local_memories.sort_unstable();
         let agents_by_name = sorted_by_name(&agents);
@@ -195,9 +197,10 @@ mod tests {
         };
         named(|it| it.name = "../scout".to_string(), "its name");
         named(
-            |it| it.baseline = Some("../x.md".to_string()),
+            |it| it.reset.as_mut().unwrap().baseline = "../x.md".to_string(),
             "its baseline",
         );
+        named(|it| it.reset = None, "neither a baseline nor a layout");
         named(
             |it| it.archive_subdir = "../x".to_string(),
             "archive_subdir",

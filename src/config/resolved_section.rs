@@ -13,8 +13,8 @@ use super::ini::SourceLine;
 use super::keys::{CONFIG_KEYS, KEYS_NOT_INHERITED, KeySpec, KeyValue, PathBases, SectionKind};
 use super::parser::RESET_KEYS;
 use super::{
-    ACCEPT_IN_PLACE, Agent, AgentLayout, FindingsPolicy, GeneralSettings, LintConfig,
-    MemoryLocation, ProtectLevel, SealRequirement, SftpExtension, SshHost,
+    ACCEPT_IN_PLACE, Agent, AgentLayout, FindingsPolicy, GeneralSettings, LintConfig, ProtectLevel,
+    RemoteAccess, ResetMemory, SealRequirement, SftpExtension, SshHost,
 };
 use crate::base::reset_interval::ResetInterval;
 use crate::lint::{RuleId, Severity};
@@ -316,45 +316,38 @@ impl ResolvedSection {
         let layout = self.text("layout").zip(self.path("memory_dir"));
         // An agent whose baseline is missing by mistake is one that is reset.
         let has_reset = layout.is_none() || RESET_KEYS.iter().any(|key| self.find(key).is_some());
-        let directory = layout.as_ref().filter(|_| !has_reset);
-        let directory = || directory.map(|(_, directory)| directory.clone());
-        let location = match kind {
-            SectionKind::RemoteAgent => MemoryLocation::Remote {
-                host: SshHost {
-                    name: self.text("remote_host").unwrap_or_default(),
-                    user: self.text("remote_user"),
-                    port: self.number("remote_port"),
-                    identity_file: self.path("identity_file"),
-                    timeout_seconds: self.number("remote_timeout").unwrap_or_default(),
-                },
-                memory: self
-                    .path("remote_memory")
-                    .or_else(directory)
-                    .unwrap_or_default(),
-                poll_seconds: self.number("remote_poll").unwrap_or_default(),
-                accept_degraded: self.extension_list("accept_degraded"),
+        let remote = (kind == SectionKind::RemoteAgent).then(|| RemoteAccess {
+            host: SshHost {
+                name: self.text("remote_host").unwrap_or_default(),
+                user: self.text("remote_user"),
+                port: self.number("remote_port"),
+                identity_file: self.path("identity_file"),
+                timeout_seconds: self.number("remote_timeout").unwrap_or_default(),
             },
-            _ => MemoryLocation::Local {
-                memory: self
-                    .path("memory_file")
-                    .or_else(directory)
-                    .unwrap_or_default(),
-                accept_in_place: self.has_word("accept_degraded", ACCEPT_IN_PLACE),
-            },
+            poll_seconds: self.number("remote_poll").unwrap_or_default(),
+            accept_degraded: self.extension_list("accept_degraded"),
+        });
+        let memory_key = match remote {
+            Some(_) => "remote_memory",
+            None => "memory_file",
         };
+        let reset = has_reset.then(|| ResetMemory {
+            path: self.path(memory_key).unwrap_or_default(),
+            baseline: self.text("baseline").unwrap_or_default(),
+            separator: self.text("separator").unwrap_or_default(),
+            max_size: self.number("max_memory_size").unwrap_or_default(),
+            is_shared: self.word("shared") != Some("no"),
+            accept_in_place: remote.is_none() && self.has_word("accept_degraded", ACCEPT_IN_PLACE),
+            own_interval: self.interval("every"),
+        });
         Agent {
             name: name.to_string(),
-            location,
+            remote,
+            reset,
             layout: layout.map(|(name, directory)| AgentLayout { name, directory }),
-            baseline: has_reset.then(|| self.text("baseline").unwrap_or_default()),
             archive_subdir: self.text("archive_subdir").unwrap_or_default(),
             archive_findings: self.findings_policy(),
             protect: self.protect_level(),
-            max_memory_size: self.number("max_memory_size").unwrap_or_default(),
-            separator: self.text("separator").unwrap_or_default(),
-            is_shared: self.word("shared") != Some("no"),
-            // An agent that is never reset has no timer.
-            own_interval: self.interval("every").filter(|_| has_reset),
             section_line,
         }
     }

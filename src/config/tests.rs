@@ -49,13 +49,8 @@ fn hash_inside_value_does_not_cut_it() {
     assert_eq!(config.general.separator, "###");
     assert!(config.agents[0].uses_baseline("b#.md"));
     let memory = PathBuf::from("/srv/a#1/M.md");
-    assert_eq!(
-        config.agents[0].location,
-        MemoryLocation::Local {
-            memory,
-            accept_in_place: false,
-        }
-    );
+    assert_eq!(config.agents[0].observed_path(), memory);
+    assert_eq!(config.agents[0].host(), None);
     assert!(config.warnings.is_empty());
 }
 
@@ -63,9 +58,7 @@ fn hash_inside_value_does_not_cut_it() {
 fn hash_after_whitespace_begins_a_comment() {
     let agent_at = |value: &str| {
         let config = valid_config(&format!("[bot]\nmemory_file = {value}\nbaseline = b.md\n"));
-        let MemoryLocation::Local { memory, .. } = config.agents[0].location.clone() else {
-            panic!("the agent is local");
-        };
+        let memory = config.agents[0].observed_path();
         (memory.display().to_string(), config.warnings.len())
     };
     assert_eq!(agent_at("/a/M.md # note"), ("/a/M.md".into(), 0));
@@ -173,36 +166,38 @@ fn local_agent_overrides_fleet_values() {
     let config = valid_config(text);
     let a = Agent {
         name: "a".into(),
-        layout: None,
-        location: MemoryLocation::Local {
-            memory: "/srv/fleet/m.md".into(),
+        remote: None,
+        reset: Some(ResetMemory {
+            path: "/srv/fleet/m.md".into(),
+            baseline: "x/a.md".into(),
+            separator: "---".into(),
+            max_size: 9,
+            is_shared: true,
             accept_in_place: false,
-        },
-        baseline: Some("x/a.md".into()),
+            own_interval: None,
+        }),
+        layout: None,
         archive_subdir: "a".into(),
         archive_findings: FindingsPolicy::Record,
         protect: ProtectLevel::Typed,
-        max_memory_size: 9,
-        separator: "---".into(),
-        is_shared: true,
-        own_interval: None,
         section_line: 4,
     };
     let b = Agent {
         name: "b".into(),
-        layout: None,
-        location: MemoryLocation::Local {
-            memory: "/home/op/b.md".into(),
+        remote: None,
+        reset: Some(ResetMemory {
+            path: "/home/op/b.md".into(),
+            baseline: "b.md".into(),
+            separator: "+++".into(),
+            max_size: 9,
+            is_shared: true,
             accept_in_place: false,
-        },
-        baseline: Some("b.md".into()),
+            own_interval: Some("1d".parse().unwrap()),
+        }),
+        layout: None,
         archive_subdir: "x/y".into(),
         archive_findings: FindingsPolicy::Record,
         protect: ProtectLevel::ReadOnly,
-        max_memory_size: 9,
-        separator: "+++".into(),
-        is_shared: true,
-        own_interval: Some("1d".parse().unwrap()),
         section_line: 7,
     };
     assert_eq!(config.agents, [a, b]);
@@ -223,7 +218,7 @@ fn interval_of_fleet_is_not_one_of_the_agent() {
     let own: Vec<Option<String>> = config
         .agents
         .iter()
-        .map(|it| it.own_interval.map(|every| every.to_string()))
+        .map(|it| it.own_interval().map(|every| every.to_string()))
         .collect();
     assert_eq!(own, [None, Some("30m".to_string())]);
     assert_eq!(config.origin("a", "every"), ValueOrigin::Default);
@@ -279,11 +274,7 @@ fn agents_of_one_host_share_longest_timeout() {
          [b]\nremote_host=h\nremote_memory=b.md\nbaseline=b.md\nremote_timeout=40\n\
          [c]\nremote_host=h\nremote_port=23\nremote_memory=c.md\nbaseline=c.md\nremote_timeout=7\n",
     );
-    let hosts: Vec<&SshHost> = config
-        .agents
-        .iter()
-        .filter_map(|it| it.location.host())
-        .collect();
+    let hosts: Vec<&SshHost> = config.agents.iter().filter_map(|it| it.host()).collect();
     assert_eq!(hosts[0], hosts[1]);
     let timeouts: Vec<u32> = hosts.iter().map(|host| host.timeout_seconds).collect();
     assert_eq!(timeouts, [40, 40, 7]);
@@ -295,7 +286,7 @@ fn equal_locations_have_equal_file_identities() {
         let config = valid_config(&format!(
             "[r]\nremote_host={host}\n{more}remote_memory={memory}\nbaseline=r.md\n"
         ));
-        let (name, port, user, path) = config.agents[0].location.file_identity();
+        let (name, port, user, path) = config.agents[0].file_identity();
         (name, port, user.to_string(), path.into_owned())
     };
     let same = identity("box", "", "M.md");
@@ -334,8 +325,8 @@ fn remote_path_is_kept_as_written() {
          remote_port=22\nidentity_file=~/.ssh/id\nbaseline=r.md\nremote_poll=3\n",
     );
     assert_eq!(
-        config.agents[0].location,
-        MemoryLocation::Remote {
+        config.agents[0].remote,
+        Some(RemoteAccess {
             host: SshHost {
                 name: "h".into(),
                 user: Some("u".into()),
@@ -343,11 +334,11 @@ fn remote_path_is_kept_as_written() {
                 identity_file: Some("/home/op/.ssh/id".into()),
                 timeout_seconds: 7,
             },
-            memory: "~/a/./m.md".into(),
             poll_seconds: 3,
             accept_degraded: Vec::new(),
-        }
+        })
     );
+    assert_eq!(config.agents[0].observed_path(), Path::new("~/a/./m.md"));
     assert_eq!(
         config.origin("r", "remote_scp_timeout"),
         ValueOrigin::Line(2)
@@ -362,12 +353,7 @@ fn accept_degraded_parses_a_list() {
         );
         parse(text.as_bytes(), Path::new("/srv/fleet/a.conf"), &test_env())
     };
-    let accepted = |list: &str| {
-        with(list).unwrap().agents[0]
-            .location
-            .accept_degraded()
-            .to_vec()
-    };
+    let accepted = |list: &str| with(list).unwrap().agents[0].accept_degraded().to_vec();
     assert_eq!(accepted("fsync"), [SftpExtension::Fsync]);
     assert_eq!(
         accepted("fsync,  posix-rename , hardlink,fsync"),
@@ -384,8 +370,7 @@ fn accept_weaker_is_read_as_accept_degraded() {
     let config = valid_config(
         "[r]\nremote_host=h\nremote_memory=m.md\nbaseline=r.md\naccept_weaker=fsync\n",
     );
-    let location = &config.agents[0].location;
-    assert_eq!(location.accept_degraded(), [SftpExtension::Fsync]);
+    assert_eq!(config.agents[0].accept_degraded(), [SftpExtension::Fsync]);
     assert_eq!(config.warnings, []);
 }
 
@@ -402,17 +387,14 @@ fn accept_degraded_of_other_location_warns() {
     };
     let (local, remote) = ("memory_file=m.md", "remote_host=h\nremote_memory=m.md");
     let config = with(local, "in-place");
-    assert!(config.agents[0].location.accepts_in_place());
+    assert!(config.agents[0].accepts_in_place());
     assert_eq!(warnings(&config), 0);
     let config = with(local, "fsync, hardlink");
-    assert!(!config.agents[0].location.accepts_in_place());
+    assert!(!config.agents[0].accepts_in_place());
     assert_eq!(warnings(&config), 2);
     let config = with(remote, "fsync, in-place");
-    assert!(!config.agents[0].location.accepts_in_place());
-    assert_eq!(
-        config.agents[0].location.accept_degraded(),
-        [SftpExtension::Fsync]
-    );
+    assert!(!config.agents[0].accepts_in_place());
+    assert_eq!(config.agents[0].accept_degraded(), [SftpExtension::Fsync]);
     assert_eq!(warnings(&config), 1);
 }
 
@@ -490,7 +472,11 @@ fn lint_section_is_typed() {
          allow = allow.toml\n[a]\nmemory_file=/a.md\nbaseline=a.md\nshared=no\n",
     );
     let lint = &config.lint;
-    assert!(lint.is_tiny && !lint.is_right_to_left && !config.agents[0].is_shared);
+    assert!(
+        lint.is_tiny
+            && !lint.is_right_to_left
+            && !config.agents[0].reset.as_ref().unwrap().is_shared
+    );
     assert_eq!(
         lint.ignored_rules,
         [RuleId::Coverage, RuleId::VagueRule].into()

@@ -31,9 +31,9 @@ impl AgentRow {
     pub fn unread(agent: &Agent) -> AgentRow {
         AgentRow {
             name: agent.name.clone(),
-            address: MemoryAddress::from_location(&agent.location),
-            host_name: agent.location.host().map(|host| host.name.clone()),
-            baseline: agent.baseline.clone(),
+            address: MemoryAddress::of_agent(agent),
+            host_name: agent.host().map(|host| host.name.clone()),
+            baseline: agent.baseline().map(str::to_string),
             layout: agent.layout.clone(),
             observation: None,
             last_readable: None,

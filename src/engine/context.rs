@@ -13,7 +13,7 @@ use crate::base::durable;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::file_systems::{FileSystem, FileSystems};
 use crate::baseline::BaselineVersions;
-use crate::config::{Agent, Config, MemoryLocation};
+use crate::config::{Agent, Config};
 use crate::engine::file_owner::FileOwner;
 use crate::engine::trigger::Trigger;
 use crate::layouts::Layouts;
@@ -125,8 +125,8 @@ impl Context {
     }
 
     /// Returns the transport that reaches an agent's memory.
-    pub(super) fn transport_for(&self, location: &MemoryLocation) -> Arc<dyn Transport> {
-        match location.host() {
+    pub(super) fn transport_for(&self, agent: &Agent) -> Arc<dyn Transport> {
+        match agent.host() {
             None => {
                 let local = self.setup.transports.transport_for(None);
                 Arc::new(BoundedTransport::new(local, Arc::clone(&self.file_systems)))
@@ -146,7 +146,7 @@ impl Context {
         &self,
         agent: &Agent,
     ) -> Result<Box<dyn MemoryDirectory>, TransportError> {
-        self.open_directory_at(agent, agent.location.memory())
+        self.open_directory_at(agent, agent.observed_path())
     }
 
     /// Opens the directory of an agent's former memory, on the agent's current host.
@@ -155,7 +155,7 @@ impl Context {
         agent: &Agent,
         memory: &Path,
     ) -> Result<Box<dyn MemoryDirectory>, TransportError> {
-        self.transport_for(&agent.location).open_directory(memory)
+        self.transport_for(agent).open_directory(memory)
     }
 
     /// Reads the beginning of an agent's memory, up to `max_bytes` bytes.
@@ -196,17 +196,14 @@ impl Context {
     /// Returns the agents whose memories are on this machine.
     pub(super) fn local_agents(&self) -> Vec<&Agent> {
         let agents = self.config().agents.iter();
-        agents.filter(|it| it.location.host().is_none()).collect()
+        agents.filter(|it| it.host().is_none()).collect()
     }
 
     /// Probes what the path of an agent's memory holds now.
-    pub(super) fn probe_memory(
-        &self,
-        location: &MemoryLocation,
-    ) -> Result<MemoryObject, TransportError> {
+    pub(super) fn probe_memory(&self, agent: &Agent) -> Result<MemoryObject, TransportError> {
         match self
-            .transport_for(location)
-            .probe(&[location.memory()])
+            .transport_for(agent)
+            .probe(&[agent.observed_path()])
             .pop()
         {
             Some(answer) => answer,
@@ -222,10 +219,11 @@ impl Context {
     /// Returns the owner of an agent's memory on this machine; `None` if the memory is on a host
     /// or its file system does not answer.
     pub fn memory_owner(&self, agent: &Agent) -> Option<FileOwner> {
-        let MemoryLocation::Local { memory, .. } = &agent.location else {
+        if agent.remote.is_some() {
             return None;
-        };
-        let path = memory.clone();
+        }
+        let memory = agent.observed_path();
+        let path = memory.to_path_buf();
         let stat = self
             .file_systems
             .call(memory, move || durable::stat_no_symlinks(&path));
@@ -236,12 +234,12 @@ impl Context {
     /// the directories of the agent's memories, who can replace any file in them.
     pub fn memory_owners(&self, agent: &Agent) -> Vec<u32> {
         let directories = agent.local_directories();
-        let memory = agent.location.memory();
-        let memory = (agent.has_reset() && !directories.is_empty()).then_some(memory);
+        let memory = agent.observed_path();
+        let memory = (agent.reset.is_some() && !directories.is_empty()).then_some(memory);
         let owner = |path| durable::stat_no_symlinks(path).ok().map(|it| it.st_uid);
         memory
             .into_iter()
-            .chain(directories)
+            .chain(directories.into_iter().map(|(_, path)| path))
             .filter_map(owner)
             .collect()
     }
@@ -251,7 +249,7 @@ impl Context {
     pub fn silent_file_systems(&self) -> Vec<(Error, Vec<&str>)> {
         let mut groups: BTreeMap<String, (Arc<FileSystem>, &Path, Vec<&str>)> = BTreeMap::new();
         for agent in self.local_agents() {
-            let memory = agent.location.memory();
+            let memory = agent.observed_path();
             if let Some(system) = self.file_systems.find_untrusted(memory) {
                 let group = groups
                     .entry(system.display_mount_points())

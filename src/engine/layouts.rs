@@ -95,7 +95,7 @@ impl LayoutMemories {
             let hint = format!("set layout and memory_dir in [{}]", agent.name);
             return Err(Error::new(ErrorKind::User, message).with_hint(hint));
         };
-        let transport = self.context.transport_for(&agent.location);
+        let transport = self.context.transport_for(agent);
         let files = MemoryFiles::new(transport, &layout.directory);
         if files.list(Path::new(""))?.is_none() {
             let message = format!("memory_dir does not exist: {}", files.root().display());

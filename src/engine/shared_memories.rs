@@ -19,7 +19,7 @@ use rustix::fs::{AtFlags, FileType, Stat};
 use crate::base::durable;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::file_systems::PathPositions;
-use crate::config::{Agent, MemoryLocation, SshHost};
+use crate::config::{Agent, SshHost};
 use crate::engine::context::Context;
 
 /// Maximum wait for a file system to identify files. One that hangs delays no other agents; its own
@@ -122,15 +122,15 @@ impl KnownSharing {
     fn from_agents(agents: &[Agent]) -> KnownSharing {
         let mut sharing = KnownSharing::default();
         let agents = agents.iter().enumerate();
-        for (index, agent) in agents.filter(|(_, agent)| agent.has_reset()) {
-            let Some(host) = agent.location.host() else {
+        for (index, agent) in agents.filter(|(_, agent)| agent.reset.is_some()) {
+            let Some(host) = agent.host() else {
                 continue;
             };
             match sharing.unresolved_hosts.get_mut(host) {
                 Some(agents) => agents.push(index),
                 None => drop(sharing.unresolved_hosts.insert(host.clone(), vec![index])),
             }
-            let (host, port, user, path) = agent.location.file_identity();
+            let (host, port, user, path) = agent.file_identity();
             let key = FileKey::ConfiguredPath(host, port, user.to_string(), path.into_owned());
             sharing.by_path.add(index, &key);
         }
@@ -180,8 +180,8 @@ impl SharedMemories {
             (is_file && stat.st_nlink > 1).then_some(stat)
         };
         let mut memories: BTreeMap<FileId, Vec<&str>> = BTreeMap::new();
-        for agent in agents.iter().filter(|it| it.location.host().is_none()) {
-            if let Some(stat) = hard_linked_file(agent.location.memory()) {
+        for agent in agents.iter().filter(|it| it.host().is_none()) {
+            if let Some(stat) = hard_linked_file(agent.observed_path()) {
                 let agents = memories.entry(file_id(&stat)).or_default();
                 agents.push(&agent.name);
             }
@@ -224,7 +224,7 @@ impl SharedMemories {
             return;
         }
         let agents = self.context.config().agents.iter().enumerate();
-        let local = agents.filter(|(_, agent)| agent.location.host().is_none());
+        let local = agents.filter(|(_, agent)| agent.host().is_none());
         let (indexes, agents): (Vec<usize>, Vec<&Agent>) = local.unzip();
         let hashes = self.hash_memories(&positions, &agents);
         let pairs = indexes.into_iter().zip(hashes);
@@ -238,13 +238,13 @@ impl SharedMemories {
     /// Returns hashes of memories of this machine: those of one file have one in common.
     fn hash_memories(&self, positions: &PathPositions, agents: &[&Agent]) -> Vec<Vec<u64>> {
         if !positions.is_unknown() {
-            let hash = |agent: &&Agent| vec![positions.hash_position(agent.location.memory())];
+            let hash = |agent: &&Agent| vec![positions.hash_position(agent.observed_path())];
             return agents.iter().map(hash).collect();
         }
         // Only the files themselves show what mounts have in common.
         let keys = self.read_file_keys(agents).into_iter().zip(agents);
         let hashes = keys.map(|(keys, agent)| {
-            let path = positions.hash_position(agent.location.memory());
+            let path = positions.hash_position(agent.observed_path());
             keys.iter().map(hash_key).chain([path]).collect()
         });
         hashes.collect()
@@ -253,10 +253,10 @@ impl SharedMemories {
     /// Returns another agent with the same memory file, if there is one: among those that the last
     /// refresh found, and confirmed now.
     pub(super) fn known_sharing_agent(&self, agent: &Agent) -> Option<String> {
-        if !agent.has_reset() {
+        if agent.reset.is_none() {
             return None;
         }
-        if let MemoryLocation::Remote { host, .. } = &agent.location {
+        if let Some(host) = agent.host() {
             self.resolve_paths(host);
             let index = self.context.config().agent_index(&agent.name)?;
             let other = self.known().by_path.sharer_of(index)?;
@@ -269,11 +269,11 @@ impl SharedMemories {
         if index.is_some_and(|index| self.known().local.is_alone(index)) {
             return None;
         }
-        let memory = agent.location.memory();
+        let memory = agent.observed_path();
         let others = self.candidates_at(memory);
         let shares = |other: &&Agent| {
             other.name != agent.name
-                && (other.location.memory() == memory || self.is_same_file(memory, other))
+                && (other.observed_path() == memory || self.is_same_file(memory, other))
         };
         Some(others.into_iter().find(shares)?.name.clone())
     }
@@ -297,7 +297,7 @@ impl SharedMemories {
         indexes
             .into_iter()
             .filter_map(|index| agents.get(index))
-            .filter(|agent| agent.has_reset())
+            .filter(|agent| agent.reset.is_some())
             .collect()
     }
 
@@ -305,7 +305,7 @@ impl SharedMemories {
     pub(super) fn find_sharing_agent(&self, agent: &Agent) -> Option<String> {
         let known = self.known().local.positions.clone();
         // Without a mount table a refresh identifies all memories.
-        if agent.location.host().is_none() && !known.is_some_and(|it| it.is_unknown()) {
+        if agent.host().is_none() && !known.is_some_and(|it| it.is_unknown()) {
             self.refresh_shared_memories();
         }
         self.known_sharing_agent(agent)
@@ -348,7 +348,7 @@ impl SharedMemories {
     }
 
     fn is_same_file(&self, path: &Path, other: &Agent) -> bool {
-        let paths = [path, other.location.memory()].map(Path::to_path_buf);
+        let paths = [path, other.observed_path()].map(Path::to_path_buf);
         match self.read_keys_of(paths.to_vec()).as_slice() {
             [one, other] => one.iter().any(|key| other.contains(key)),
             _ => false,
@@ -368,9 +368,9 @@ impl SharedMemories {
             let agent = self.context.config().agents.get(index)?;
             let path = self
                 .context
-                .transport_for(&agent.location)
-                .absolute_path(agent.location.memory())?;
-            let (host, port, ..) = agent.location.file_identity();
+                .transport_for(agent)
+                .absolute_path(agent.observed_path())?;
+            let (host, port, ..) = agent.file_identity();
             Some((index, FileKey::AbsolutePath(host, port, path)))
         };
         let Some(keys) = agents.into_iter().map(key).collect::<Option<Vec<_>>>() else {
@@ -388,7 +388,7 @@ impl SharedMemories {
 
     /// Reads what identifies memories of this machine; empty for a memory that cannot be read.
     fn read_file_keys(&self, agents: &[&Agent]) -> Vec<Vec<FileKey>> {
-        let memories = agents.iter().map(|it| it.location.memory().to_path_buf());
+        let memories = agents.iter().map(|it| it.observed_path().to_path_buf());
         self.read_keys_of(memories.collect())
     }
 

@@ -132,7 +132,7 @@ impl LocalTransport {
             Ok(fd) => fd,
             Err(Errno::NOENT) => {
                 let error = Error::from_io("open the directory", parent, &Errno::NOENT.into())
-                    .with_hint("create it, or correct memory_file in the configuration");
+                    .with_hint("create it, or correct its path in the config");
                 return Err(TransportError::new(FailureCause::NoDirectory, error));
             }
             Err(errno) => return Err(refused_error(durable::open_directory_error(errno, parent))),

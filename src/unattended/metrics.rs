@@ -170,7 +170,10 @@ fn add_states(page: &mut Exposition, rows: &[(&Agent, &Observation)]) {
         |agent, seen| {
             // A memory is replaced only if the ledger can record that.
             let is_blocked = seen.blocker.is_some() || seen.ledger_error.is_some();
-            agent.has_reset().then(|| f64::from(u8::from(is_blocked)))
+            agent
+                .reset
+                .is_some()
+                .then(|| f64::from(u8::from(is_blocked)))
         },
     );
 }
@@ -185,7 +188,7 @@ fn add_contents(page: &mut Exposition, rows: &[(&Agent, &Observation)]) {
     let help = "Size from which the memory is OVERSIZE.";
     let mut family = page.gauge("agent_memory_limit_bytes", help);
     add_agents(&mut family, rows, |agent, seen| {
-        agent.has_reset().then(|| whole(seen.max_size))
+        agent.reset.is_some().then(|| whole(seen.max_size))
     });
     let help = "Lines below the separator.";
     let mut family = page.gauge("agent_scratch_lines", help);

@@ -21,7 +21,7 @@ pub const EDITS: [(&str, usize); 3] = [("files-1", 1), ("files-2", 2), ("files-5
 
 /// Applies an edit of `count` files of the agent.
 pub fn apply(engine: &Engine, count: usize) {
-    let memory = engine.agent(AGENT).unwrap().location.memory();
+    let memory = engine.agent(AGENT).unwrap().observed_path();
     let root = memory.parent().unwrap();
     let plan = engine
         .planner()

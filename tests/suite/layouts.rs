@@ -365,6 +365,50 @@ fn agent_without_resets_is_in_state_layout() {
 }
 
 #[test]
+fn options_of_resets_without_a_reset_are_warned_of() {
+    let options = [
+        "separator = ***",
+        "max_memory_size = 9000",
+        "shared = no",
+        "every = 1h",
+    ];
+    let text = format!(
+        "[general]\n[keeper]\nlayout = notes\nmemory_dir = /srv/keeper\n{}\n",
+        options.join("\n")
+    );
+    let env = ConfigEnvironment {
+        layout_names: vec!["notes"],
+        ..ConfigEnvironment::bare("/")
+    };
+    let config = config::parse(text.as_bytes(), Path::new("/x.conf"), &env).unwrap();
+    let warnings: Vec<String> = config.warnings.iter().map(ToString::to_string).collect();
+    for option in options {
+        let (key, _) = option.split_once(' ').unwrap();
+        let why = format!("`{key}` has no effect for an agent that is never reset");
+        assert!(warnings.iter().any(|it| it.contains(&why)), "{warnings:?}");
+    }
+    assert_eq!(config.agents[0].own_interval(), None);
+}
+
+#[test]
+fn symlink_above_directory_of_a_layout_names_its_key() {
+    let mut world = World::new(&["scout"]);
+    let real = world.agent_directory("keeper");
+    let linked = world.root.join("linked");
+    std::os::unix::fs::symlink(real.parent().unwrap(), &linked).unwrap();
+    let lines = format!("layout = notes\nmemory_dir = {}/keeper", linked.display());
+    world.add_agent("keeper", &lines);
+    let engine = world.engine();
+    let faults = engine.memory_checks().irreplaceable_memories();
+    let [(agent, key, error)] = faults.as_slice() else {
+        panic!("{faults:?}");
+    };
+    assert_eq!((agent.name.as_str(), *key), ("keeper", "memory_dir"));
+    let hint = format!("set memory_dir to its real path: {}", real.display());
+    assert_eq!(error.hints(), [hint]);
+}
+
+#[test]
 fn agent_without_resets_is_left_out_of_resets() {
     let world = world_with_layout_agent();
     let root = world.agent_directory("keeper");

@@ -33,7 +33,7 @@ pub(super) fn check_baselines(report: &mut DoctorReport, fleet: &FleetSubject<'_
     }
     let refused = engine.baselines().refused_baselines();
     let agents = engine.config().agents.iter();
-    let ok_count = agents.filter(|agent| agent.has_reset()).count() - refused.len();
+    let ok_count = agents.filter(|agent| agent.reset.is_some()).count() - refused.len();
     for (agent, error) in refused {
         report.add_error(&error.with_context(&agent.name));
     }

@@ -126,7 +126,7 @@ pub(super) fn check_agent_directories(report: &mut DoctorReport, fleet: &FleetSu
     // Hosts have checks of their own.
     for agent in &fleet.answering_agents {
         let mut refusal = None;
-        if agent.has_reset() {
+        if agent.reset.is_some() {
             let degradation = engine.memory_checks().replacement_degradation(agent);
             in_place_count += usize::from(matches!(degradation, Ok(Some(_))));
             refusal = degradation.err();
@@ -134,11 +134,11 @@ pub(super) fn check_agent_directories(report: &mut DoctorReport, fleet: &FleetSu
         let directories = agent.local_directories();
         let checked = directories
             .iter()
-            .map(|directory| check_agent_directory(report, agent, directory, &mut refusal))
+            .map(|(_, directory)| check_agent_directory(report, agent, directory, &mut refusal))
             .filter(|is_ok| *is_ok);
         ok_count += usize::from(!directories.is_empty() && checked.count() == directories.len());
         // For the directories that the config names, this is a config error.
-        for directory in directories {
+        for (_, directory) in directories {
             if engine.config().path.starts_with(directory) {
                 report.add_failure(
                     format!(
@@ -273,12 +273,12 @@ fn check_agent_directory(
             let Some((why, hint)) = write_obstacle(directory, advice) else {
                 return true;
             };
-            let lost = if agent.has_reset() {
+            let act = if agent.reset.is_some() {
                 "reset"
             } else {
                 "changed"
             };
-            report.add_failure(format!("{why}; {name} cannot be {lost}"), &hint);
+            report.add_failure(format!("{why}; {name} cannot be {act}"), &hint);
         }
         Ok(_) => report.add_failure(
             format!(

@@ -101,7 +101,7 @@ fn check_lease_file_systems(report: &mut DoctorReport, engine: &Engine, agents: 
     let mut agents_by_reason: BTreeMap<String, usize> = BTreeMap::new();
     let agents = agents.iter();
     // On another host, a lease never detects writers.
-    let local = agents.filter(|agent| agent.location.host().is_none());
+    let local = agents.filter(|agent| agent.host().is_none());
     for why in local.filter_map(|agent| engine.memory_checks().undetectable_writers_reason(agent)) {
         *agents_by_reason.entry(why).or_default() += 1;
     }

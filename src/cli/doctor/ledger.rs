@@ -71,7 +71,7 @@ fn report_absent_memories(
 ) {
     // On a host this is always the case.
     let all_agents = engine.config().agents.iter();
-    let local_agents = all_agents.filter(|agent| agent.location.host().is_none());
+    let local_agents = all_agents.filter(|agent| agent.host().is_none());
     let was_absent = |agent: &&Agent| methods.get(&agent.name) == Some(&SwapMethod::TakeAway);
     let number = local_agents.filter(was_absent).count();
     if number > 0 {
@@ -197,7 +197,7 @@ pub(super) fn check_journals(report: &mut DoctorReport, fleet: &FleetSubject<'_>
                 engine::UNCLAIMED_JOURNAL_HINT,
             );
         } else {
-            let is_reset = engine.agent(&agent).is_ok_and(Agent::has_reset);
+            let is_reset = engine.agent(&agent).is_ok_and(|it| it.reset.is_some());
             let next = if is_reset {
                 "reset"
             } else {

@@ -130,7 +130,7 @@ fn describe_original_agents(agents: &[String]) -> String {
 /// Says that no reset is overdue; where no timer resets the fleet, none can be.
 fn describe_no_overdue(engine: &Engine, now: DateTime<FixedOffset>) -> &'static str {
     let mut agents = engine.config().agents.iter();
-    let has_own_interval = agents.any(|agent| agent.own_interval.is_some());
+    let has_own_interval = agents.any(|agent| agent.own_interval().is_some());
     if has_own_interval || has_recent_timed_run(engine, now).unwrap_or_default() {
         "no overdue reset"
     } else {

@@ -388,7 +388,7 @@ fn timer_fault(
     let longest = config
         .agents
         .iter()
-        .filter_map(|agent| agent.own_interval)
+        .filter_map(|agent| agent.own_interval())
         .chain([config.general.every])
         .map(|interval| i64::from(interval.seconds()))
         .max()?;

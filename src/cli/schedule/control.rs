@@ -180,7 +180,7 @@ fn ensure_resumable(engine: &Engine, agent: &str) -> Result<()> {
     let is_shared = engine
         .config()
         .agent(agent)
-        .is_some_and(|it| it.own_interval.is_none());
+        .is_some_and(|it| it.own_interval().is_none());
     let pause = controls.pause_of(None).filter(|_| is_shared);
     let (Some(pause), None) = (pause, controls.pause_of(Some(agent))) else {
         return Ok(());

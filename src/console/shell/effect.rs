@@ -266,12 +266,8 @@ impl EffectRunner {
         match effect {
             Effect::ReadAgents(agents) => workers.fleet.request_read(agents),
             Effect::ReadHost(host) => {
-                let is_on_host = |agent: &&Agent| {
-                    agent
-                        .location
-                        .host()
-                        .is_some_and(|it| it.authority() == host)
-                };
+                let is_on_host =
+                    |agent: &&Agent| agent.host().is_some_and(|it| it.authority() == host);
                 let agents = self.engine.config().agents.iter().filter(is_on_host);
                 workers
                     .fleet
@@ -281,7 +277,7 @@ impl EffectRunner {
                 let agents = agents
                     .iter()
                     .filter_map(|name| self.engine.agent(name).ok());
-                for host in agents.filter_map(|agent| agent.location.host()) {
+                for host in agents.filter_map(|agent| agent.host()) {
                     self.prompt_broker.unblock(host);
                 }
             }

@@ -251,7 +251,7 @@ impl Baselines {
         let mut baselines = self.baseline_cache();
         let agents = self.context.config().agents.iter();
         agents
-            .filter(|agent| agent.has_reset())
+            .filter(|agent| agent.reset.is_some())
             .filter_map(|agent| {
                 let refusal = baselines.load(agent).err()?;
                 Some((agent, refusal.error().clone()))

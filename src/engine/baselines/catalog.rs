@@ -419,8 +419,8 @@ impl BaselineCatalog {
             state,
             size,
             band: size.map(SizeBand::of),
-            over_limit: users.iter().any(|it| size > Some(it.max_memory_size)),
-            limit: users.iter().map(|it| it.max_memory_size).min(),
+            over_limit: users.iter().any(|it| size > Some(it.max_memory_size())),
+            limit: users.iter().map(|it| it.max_memory_size()).min(),
             sha256,
             sealed,
             agents: users.iter().map(|it| it.name.clone()).collect(),
@@ -451,7 +451,7 @@ impl BaselineCatalog {
     ) -> Result<(BTreeMap<String, LastPush>, Option<Error>)> {
         let agents = self.context.config().agents.iter();
         let by_agent: BTreeMap<&str, &str> = agents
-            .filter_map(|it| Some((it.name.as_str(), it.baseline.as_deref()?)))
+            .filter_map(|it| Some((it.name.as_str(), it.baseline()?)))
             .collect();
         // No record concerns a file that no agent uses.
         let mut wanted = names.clone();

@@ -131,7 +131,7 @@ impl Baselines {
     /// # Errors
     /// The agent is never reset.
     pub fn compare_baseline(&self, agent: &Agent) -> Result<BaselineChange> {
-        let name = agent.required_baseline()?;
+        let name = &agent.required_reset()?.baseline;
         let path = self.context.config().general.baseline_dir.join(name);
         let refusal = self.baseline_cache().load(agent).err();
         let file = self.inspect_baseline(agent).map(|found| found.bytes);
@@ -229,7 +229,7 @@ impl Baselines {
 
     /// Finds the sealed version at the beginning of an agent's memory, on this machine.
     fn find_sealed_in_memory(&self, agent: &Agent, sealed: Digest) -> Option<KnownVersion> {
-        if agent.location.host().is_some() {
+        if agent.host().is_some() {
             return None;
         }
         let file = fs::metadata(self.context.config().baseline_path(agent)?);
@@ -240,7 +240,7 @@ impl Baselines {
         Some(KnownVersion {
             digest: sealed,
             bytes: Arc::new(bytes),
-            path: agent.location.memory().to_path_buf(),
+            path: agent.observed_path().to_path_buf(),
             is_sealed: true,
         })
     }

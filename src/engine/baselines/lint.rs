@@ -88,12 +88,13 @@ impl Lint {
     pub fn lint_settings(&self, agent: Option<&Agent>, decisions: &LintDecisions) -> LintSettings {
         let general = &self.context.config().general;
         let settings = &self.context.config().lint;
+        let reset = agent.and_then(|agent| agent.reset.as_ref());
         LintSettings {
             min_baseline_size: general.min_baseline_size,
-            max_memory_size: agent.map_or(general.max_memory_size, |it| it.max_memory_size),
+            max_memory_size: reset.map_or(general.max_memory_size, |it| it.max_size),
             is_tiny: settings.is_tiny,
             is_right_to_left: settings.is_right_to_left,
-            is_shared: agent.is_none_or(|it| it.is_shared),
+            is_shared: reset.is_none_or(|it| it.is_shared),
             ignored_rules: settings.ignored_rules.clone(),
             severities: settings.severities.clone(),
             allowances: Arc::clone(&decisions.allowances),
@@ -161,7 +162,9 @@ impl Lint {
         BaselineLint {
             agent: agent.map(|it| it.name.clone()),
             path: self.files.baseline_file_path(name),
-            separator: agent.map_or(&general.separator, |it| &it.separator).clone(),
+            separator: agent
+                .map_or(general.separator.as_str(), Agent::separator)
+                .to_string(),
             facts,
             settings: self.lint_settings(agent, decisions),
         }
@@ -173,7 +176,7 @@ impl Lint {
     /// The baseline cannot be read.
     pub fn lint_baseline(&self, agent: &Agent, decisions: &LintDecisions) -> Result<LintedFile> {
         let sources = LintSources::new(self.counted_seal());
-        let name = agent.required_baseline()?;
+        let name = &agent.required_reset()?.baseline;
         let mut lint = self.lint_beside_versions(name, Some(agent), decisions, &sources);
         let text = baseline::read_file(&lint.path)?;
         lint.facts.seal_fault = match self.baselines.baseline_cache().load(agent) {
@@ -253,7 +256,7 @@ impl Lint {
         let mut seen = BTreeSet::new();
         let mut findings = Vec::new();
         for agent in &self.context.config().agents {
-            let Some(name) = agent.baseline.as_deref().filter(|it| seen.insert(*it)) else {
+            let Some(name) = agent.baseline().filter(|it| seen.insert(*it)) else {
                 continue;
             };
             let path = self.context.config().general.baseline_dir.join(name);

@@ -125,8 +125,8 @@ impl BaselineEdits {
                 .map(|agent| BaselineUser {
                     agent: agent.name.clone(),
                     protection: agent.protect.into(),
-                    max_memory_size: agent.max_memory_size,
-                    separator: agent.separator.clone(),
+                    max_memory_size: agent.max_memory_size(),
+                    separator: agent.separator().to_string(),
                 })
                 .collect(),
             seal,

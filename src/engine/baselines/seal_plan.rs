@@ -262,7 +262,7 @@ impl Seals {
     /// [`ErrorKind::User`] if it is neither.
     pub fn baseline_name(&self, typed: &str, cwd: &Path) -> Result<String> {
         if let Some(agent) = self.context.config().agent(typed) {
-            return agent.required_baseline().map(str::to_string);
+            return Ok(agent.required_reset()?.baseline.clone());
         }
         let directory = &self.context.config().general.baseline_dir;
         let from_cwd = cwd.join(typed);

@@ -186,7 +186,7 @@ impl Planner {
             is_confirmation_typed: observation.protection == Protection::Typed,
             ..PlanStep::from_unobserved(agent)
         };
-        if agent.location.host().is_some() {
+        if agent.host().is_some() {
             step.degradations
                 .push(degraded::SFTP_DEGRADATIONS.to_string());
         }
@@ -270,9 +270,7 @@ fn memory_root<'a>(agent: &'a Agent, path: &Path) -> Result<&'a Path> {
         .layout
         .as_ref()
         .map(|layout| layout.directory.as_path());
-    let mut roots = of_layout
-        .into_iter()
-        .chain(agent.location.memory().parent());
+    let mut roots = of_layout.into_iter().chain(agent.observed_path().parent());
     roots.find(|root| path.starts_with(root)).ok_or_else(|| {
         let message = format!(
             "{} is in no directory of {} now",

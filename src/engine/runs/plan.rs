@@ -136,7 +136,7 @@ impl PlanBinding {
                 (rule, above)
             }
         };
-        let path = agent.location.memory().display();
+        let path = agent.observed_path().display();
         PlanBinding {
             location: match connection_target(agent) {
                 Some(target) => format!("{target} {path}"),

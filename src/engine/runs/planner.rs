@@ -91,9 +91,9 @@ impl Planner {
         let agents = unique_names(names).map(|name| self.context.agent(name));
         let mut agents: Vec<&Agent> = agents.collect::<Result<_>>()?;
         let first = agents.first().copied();
-        agents.retain(|agent| agent.has_reset());
+        agents.retain(|agent| agent.reset.is_some());
         if let Some(first) = first.filter(|_| agents.is_empty()) {
-            first.required_baseline()?;
+            first.required_reset()?;
         }
         Ok(agents)
     }
@@ -335,7 +335,7 @@ impl Planner {
         if content.summary.bytes > 0 || step.scratch_lines > 0 {
             step.notes.push(content.summary.describe());
         }
-        let limit = agent.max_memory_size;
+        let limit = agent.max_memory_size();
         if content.size() > limit {
             step.notes.push(format!(
                 "OVERSIZE afterwards: {} bytes, the limit is {limit}",
@@ -358,10 +358,7 @@ impl Planner {
         agent: &Agent,
         content: &PushContent,
     ) -> Result<()> {
-        let limit = self
-            .context
-            .transport_for(&agent.location)
-            .max_memory_bytes();
+        let limit = self.context.transport_for(agent).max_memory_bytes();
         let size = content.size();
         if size <= limit {
             return Ok(());
@@ -416,7 +413,7 @@ impl Planner {
         let properties = directory.properties()?;
         let mut degradations =
             degraded::accepted_degradations(agent, &properties.missing_extensions)?;
-        if agent.location.host().is_some() {
+        if agent.host().is_some() {
             degradations.insert(0, degraded::SFTP_DEGRADATIONS.to_string());
         }
         let forecast = properties.swap_forecast;

@@ -476,7 +476,7 @@ fn order_late_entries<'a>(lates: &[&'a WrittenEntry]) -> Vec<&'a WrittenEntry> {
 fn read_sibling_state(sources: &UndoSources, agent: &Agent, name: &str) -> Result<FileState> {
     let directory = sources
         .context
-        .open_directory_at(agent, &agent.location.memory().with_file_name(name))?;
+        .open_directory_at(agent, &agent.observed_path().with_file_name(name))?;
     read_file_state(directory.as_ref())
 }
 
@@ -503,7 +503,7 @@ fn find_kept_object(
     agent: &Agent,
     records: &AgentRecords,
 ) -> Result<Option<InstallSource>> {
-    if agent.location.host().is_some() {
+    if agent.host().is_some() {
         return Ok(None);
     }
     let directory = sources.context.open_directory(agent)?;
@@ -565,7 +565,7 @@ fn displaced_object_error(
     } else {
         let fate = "was described and not kept".to_string();
         let hint = match special {
-            SpecialFile::Symlink(_) if agent.location.host().is_some() && !is_replaced => {
+            SpecialFile::Symlink(_) if agent.host().is_some() && !is_replaced => {
                 Some(remote_link_hint(agent))
             }
             _ => None,
@@ -596,11 +596,11 @@ fn kept_object_fate(
     records: &AgentRecords,
     special: &SpecialFile,
 ) -> (String, Option<String>) {
-    let directory_path = agent.location.memory().parent().unwrap_or(Path::new("/"));
+    let directory_path = agent.observed_path().parent().unwrap_or(Path::new("/"));
     let objects = records.kept_objects();
     let paths = objects.iter().map(|(name, _)| directory_path.join(name));
     let newest = paths.clone().next().unwrap_or_default();
-    if let Some(host) = agent.location.host() {
+    if let Some(host) = agent.host() {
         let hint = format!("move it back by hand, on {}", host.name);
         return (format!("is kept as {}", newest.display()), Some(hint));
     }
@@ -661,7 +661,7 @@ fn operator_part_of(version: &[u8], event: &RunEvent, agent: &Agent) -> Arc<Vec<
     let recorded = event.boundary.and_then(|it| version.get(..it.offset));
     Arc::new(match recorded {
         Some(above) => above.to_vec(),
-        None => Baseline::new(version.to_vec(), &agent.separator)
+        None => Baseline::new(version.to_vec(), agent.separator())
             .operator_part()
             .to_vec(),
     })

@@ -7,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::record::RunEvent;
-use crate::config::{Agent, MemoryLocation, SshHost};
+use crate::config::{Agent, SshHost};
 
 /// Address of a memory when a record was written. Records of earlier versions leave parts of it
 /// out.
@@ -28,8 +28,8 @@ impl RecordedAddress {
     pub fn from_agent(agent: &Agent) -> RecordedAddress {
         RecordedAddress {
             host: host_name(agent),
-            login: agent.location.host().map(SshHost::authority),
-            memory: Some(agent.location.memory().to_path_buf()),
+            login: agent.host().map(SshHost::authority),
+            memory: Some(agent.observed_path().to_path_buf()),
         }
     }
 
@@ -67,16 +67,14 @@ impl fmt::Display for RecordedAddress {
 
 /// Host of an agent, or `local`.
 pub(in crate::engine) fn host_name(agent: &Agent) -> String {
-    match &agent.location {
-        MemoryLocation::Local { .. } => "local".to_string(),
-        MemoryLocation::Remote { host, .. } => host.name.clone(),
-    }
+    let host = agent.host();
+    host.map_or("local".to_string(), |host| host.name.clone())
 }
 
 /// Host with user and port, as the ledger records it: another user has another home, and another
 /// port may belong to another host.
 pub(in crate::engine) fn connection_target(agent: &Agent) -> Option<String> {
-    let host = agent.location.host()?;
+    let host = agent.host()?;
     let user = host.user.iter().map(|user| format!("{user}@"));
     let port = host.port.iter().map(|port| format!(" port {port}"));
     Some(user.chain([host.name.clone()]).chain(port).collect())
@@ -93,11 +91,11 @@ pub struct MemoryAddress {
 }
 
 impl MemoryAddress {
-    /// The address that the config gives a memory.
-    pub fn from_location(location: &MemoryLocation) -> MemoryAddress {
+    /// The address that the config gives an agent's memory.
+    pub fn of_agent(agent: &Agent) -> MemoryAddress {
         MemoryAddress {
-            login: location.host().map(SshHost::authority),
-            memory: location.memory().to_string_lossy().into_owned(),
+            login: agent.host().map(SshHost::authority),
+            memory: agent.observed_path().to_string_lossy().into_owned(),
         }
     }
 }
@@ -105,7 +103,7 @@ impl MemoryAddress {
 /// Returns whether a path leads to an agent's memory. Memories are never reached through symlinks,
 /// so the text of a path decides what `..` stands for.
 fn is_memory_of(agent: &Agent, path: &Path) -> bool {
-    let memory = agent.location.memory();
+    let memory = agent.observed_path();
     path == memory || normalize_parents(path) == normalize_parents(memory)
 }
 

@@ -21,8 +21,8 @@ pub(in crate::engine) fn in_place_degradation(
     agent: &Agent,
     outlook: &SwapForecast,
 ) -> Result<Option<String>> {
-    let memory = agent.location.memory().display();
-    match (outlook, agent.location.accepts_in_place()) {
+    let memory = agent.observed_path().display();
+    match (outlook, agent.accepts_in_place()) {
         (SwapForecast::Clear | SwapForecast::Refused(_), _) => Ok(None),
         (SwapForecast::InPlace, true) => Ok(Some(format!(
             "{memory} is a mount point of its own and is written in place: a crash at that \
@@ -51,7 +51,7 @@ pub(in crate::engine) fn accepted_degradations(
     agent: &Agent,
     lacks: &[SftpExtension],
 ) -> Result<Vec<String>> {
-    let accepted = agent.location.accept_degraded();
+    let accepted = agent.accept_degraded();
     if lacks.iter().any(|it| !accepted.contains(it)) {
         let list = |each: &dyn Fn(&SftpExtension) -> String| {
             let each: Vec<String> = lacks.iter().map(each).collect();
@@ -69,7 +69,7 @@ pub(in crate::engine) fn accepted_degradations(
         );
         return Err(Error::new(ErrorKind::Host, message).with_hint(hint));
     }
-    let host = agent.location.host().map_or("it", |host| &host.name);
+    let host = agent.host().map_or("it", |host| &host.name);
     let note = |it: &SftpExtension| {
         let (name, without) = (it.as_str(), it.degradation());
         format!("{host} lacks {name}@openssh.com: {without}")
@@ -84,7 +84,7 @@ impl MemoryChecks {
     /// # Errors
     /// Why no reset can replace it.
     pub fn replacement_degradation(&self, agent: &Agent) -> Result<Option<String>> {
-        if agent.location.host().is_some() {
+        if agent.host().is_some() {
             return Ok(None);
         }
         match self.context.open_directory(agent) {
@@ -109,7 +109,7 @@ pub(in crate::engine) fn replacement_degradation(
     agent: &Agent,
     directory: &dyn MemoryDirectory,
 ) -> Result<Option<String>> {
-    if agent.location.host().is_some() {
+    if agent.host().is_some() {
         return Ok(None);
     }
     match directory.properties()?.swap_forecast {

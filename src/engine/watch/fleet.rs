@@ -174,7 +174,7 @@ impl FleetWatcher {
             ended,
         };
         let agents = watch.context.config().agents.iter();
-        let remote = agents.filter(|agent| agent.location.host().is_some());
+        let remote = agents.filter(|agent| agent.host().is_some());
         fleet.request_read(remote.map(|agent| agent.name.clone()).collect());
         let watch = move || {
             let _running = running;

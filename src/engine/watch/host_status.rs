@@ -43,7 +43,7 @@ impl Hosts {
         let mut found: Vec<HostStatus> = Vec::new();
         let mut places: HashMap<&SshHost, usize> = HashMap::new();
         for agent in &self.context.config().agents {
-            let Some(host) = agent.location.host() else {
+            let Some(host) = agent.host() else {
                 continue;
             };
             let place = *places.entry(host).or_insert_with(|| {
@@ -104,7 +104,7 @@ impl Hosts {
     /// Closes connections of an earlier engine to hosts that the config does not name.
     pub fn close_other_hosts(&self) {
         let agents = self.context.config().agents.iter();
-        let kept: Vec<&SshHost> = agents.filter_map(|agent| agent.location.host()).collect();
+        let kept: Vec<&SshHost> = agents.filter_map(|agent| agent.host()).collect();
         self.context.transports().close_others(&kept);
     }
 

@@ -19,18 +19,20 @@ use crate::transport::{MemoryObject, SpecialFile};
 const PATH_CHECK_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl MemoryChecks {
-    /// Agents of this machine whose memory no reset can replace, for want of another
-    /// `memory_file` or of `accept_degraded`, each with the reason.
-    pub fn irreplaceable_memories(&self) -> Vec<(&Agent, Error)> {
-        let mut found = self.local_agents_with_fault(|agent| {
+    /// Agents of this machine whose memory no run can replace, for want of another path in the config
+    /// or of `accept_degraded`, each with the key of the path and the reason.
+    pub fn irreplaceable_memories(&self) -> Vec<(&Agent, &'static str, Error)> {
+        let faults = self.local_agents_with_fault(|agent| {
+            agent.reset.as_ref()?;
             let mount_error = || {
                 let properties = self.context.open_directory(agent).ok()?.properties().ok()?;
                 degraded::in_place_degradation(agent, &properties.swap_forecast).err()
             };
             self.find_misplacement(agent).or_else(mount_error)
         });
-        found.extend(self.symlinked_memories());
-        found
+        let faults = faults.into_iter();
+        let faults = faults.map(|(agent, error)| (agent, agent.observed_key(), error));
+        faults.chain(self.symlinked_memories()).collect()
     }
 
     /// Returns the agents of this machine whose memory is a directory, symlink, FIFO, socket or
@@ -42,19 +44,30 @@ impl MemoryChecks {
 
     /// Returns the agents of this machine whose memory is behind a symlink. Resolves only the path,
     /// and does not open its target.
-    fn symlinked_memories(&self) -> Vec<(&Agent, Error)> {
-        let local = self.context.local_agents();
-        let directory = |agent: &&Agent| agent.location.memory().parent().map(Path::to_path_buf);
-        let directories = local.iter().map(|it| directory(it).unwrap_or_default());
+    fn symlinked_memories(&self) -> Vec<(&Agent, &'static str, Error)> {
+        let local = self.context.local_agents().into_iter();
+        let named = local.flat_map(|agent| {
+            let directories = agent.local_directories().into_iter();
+            directories.map(move |(key, path)| (agent, key, path))
+        });
+        let named: Vec<(&Agent, &'static str, &Path)> = named.collect();
+        let paths = named.iter().map(|(.., path)| path.to_path_buf()).collect();
         let without_link = || durable::resolve_first_symlink;
         let systems = self.context.file_systems();
-        let real = systems.inspect_paths(directories.collect(), PATH_CHECK_TIMEOUT, without_link);
-        let linked = local.into_iter().zip(real).filter_map(|(agent, real)| {
-            let memory = agent.location.memory();
-            let real = real?.join(memory.file_name()?);
-            let message = format!("{} is reached through a symlink", memory.display());
-            let hint = format!("set memory_file to its real path: {}", real.display());
-            Some((agent, Error::new(ErrorKind::Host, message).with_hint(hint)))
+        let real = systems.inspect_paths(paths, PATH_CHECK_TIMEOUT, without_link);
+        let linked = named.into_iter().zip(real);
+        let linked = linked.filter_map(|((agent, key, directory), real)| {
+            let (path, real) = match key {
+                "memory_dir" => (directory, real?),
+                _ => {
+                    let memory = agent.observed_path();
+                    (memory, real?.join(memory.file_name()?))
+                }
+            };
+            let message = format!("{} is reached through a symlink", path.display());
+            let hint = format!("set {key} to its real path: {}", real.display());
+            let error = Error::new(ErrorKind::Host, message).with_hint(hint);
+            Some((agent, key, error))
         });
         linked.collect()
     }
@@ -79,8 +92,8 @@ impl MemoryChecks {
     }
 
     fn find_misplacement(&self, agent: &Agent) -> Option<Error> {
-        agent.baseline.as_ref()?;
-        match self.context.probe_memory(&agent.location) {
+        agent.reset.as_ref()?;
+        match self.context.probe_memory(agent) {
             Ok(MemoryObject::Special(special)) => {
                 let history = self.ledger.history(&agent.name).unwrap_or_default();
                 self.misplacement_error(agent, &history, &special)
@@ -112,12 +125,12 @@ impl MemoryChecks {
         if !special.needs_file_record() || MemoryChecks::has_file_record(agent, history) {
             return None;
         }
-        let memory = agent.location.memory();
+        let memory = agent.observed_path();
         let message = format!(
             "{} is {special}, and the ledger has no record of a file there",
             memory.display()
         );
-        let key = agent.location.memory_key();
+        let key = agent.observed_key();
         let hint = match special {
             SpecialFile::Directory => format!(
                 "add the name of the file to {key}; if the path is right, move the directory away"

@@ -18,11 +18,11 @@ impl MemoryChecks {
         if history.kept_names.is_empty() {
             return None;
         }
-        let memory = agent.location.memory();
+        let memory = agent.observed_path();
         let names = history.kept_names.iter();
         let paths: Vec<PathBuf> = names.map(|name| memory.with_file_name(name)).collect();
         let probed: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
-        let found = self.context.transport_for(&agent.location).probe(&probed);
+        let found = self.context.transport_for(agent).probe(&probed);
         let stands = |object| matches!(object, Ok(object) if object != MemoryObject::Absent);
         let names = history.kept_names.iter().zip(found);
         let (own, others): (Vec<&String>, Vec<&String>) = names
@@ -37,7 +37,7 @@ impl MemoryChecks {
         let mut notes = Vec::new();
         if !own.is_empty() {
             // An undo cannot put them back on a host.
-            let undo = match agent.location.host() {
+            let undo = match agent.host() {
                 None => "undo puts it back, or ",
                 Some(_) => "",
             };

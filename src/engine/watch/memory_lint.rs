@@ -50,7 +50,7 @@ impl Observer {
                 scratch_start: if is_scratch_known {
                     text.len()
                 } else {
-                    end_of_last_separator(&text, &agent.separator)
+                    end_of_last_separator(&text, agent.separator())
                 },
                 is_intact: false,
             },
@@ -67,7 +67,7 @@ impl Observer {
         } else if boundary.is_none() && is_scratch_known {
             facts.drift = Some(DriftFacts::without_separator());
         }
-        let path = agent.location.memory().to_path_buf();
+        let path = agent.observed_path().to_path_buf();
         let settings = self.lint.lint_settings(Some(agent), decisions);
         let report = lint(
             &LintInput {
@@ -75,7 +75,7 @@ impl Observer {
                 path: &path.to_string_lossy(),
                 text: &text,
                 role,
-                separator: &agent.separator,
+                separator: agent.separator(),
                 facts: &facts,
             },
             &settings,

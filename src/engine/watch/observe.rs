@@ -62,7 +62,7 @@ fn batch_length(files: &[(usize, FileMetadata)]) -> usize {
 type HostOutcome = Option<Result<ObservedMemory, TransportError>>;
 
 fn memories_of<'a>(agents: &[&'a Agent]) -> Vec<&'a Path> {
-    agents.iter().map(|agent| agent.location.memory()).collect()
+    agents.iter().map(|agent| agent.observed_path()).collect()
 }
 
 /// State of the memory's path, classified.
@@ -143,7 +143,7 @@ impl ObservationSubject<'_> {
 
     /// The reference baseline, or an empty one.
     fn reference_or_empty(&self) -> Arc<Baseline> {
-        let none = || Arc::new(Baseline::new(Vec::new(), &self.agent.separator));
+        let none = || Arc::new(Baseline::new(Vec::new(), self.agent.separator()));
         self.reference_baseline().map_or_else(none, Arc::clone)
     }
 
@@ -288,7 +288,7 @@ impl Observer {
             agents = agents.len()
         )
         .entered();
-        let transport = self.context.transport_for(&first.location);
+        let transport = self.context.transport_for(first);
         let subjects = self.prepare_subjects(agents);
         let probed = transport.probe(&memories_of(agents));
         let (mut outcomes, changed) = self.split_probed(&subjects, probed);
@@ -382,7 +382,7 @@ impl Observer {
         outcomes: &mut [HostOutcome],
     ) {
         let files = changed.iter().map(|(number, file)| {
-            let memory = subjects[*number].agent.location.memory();
+            let memory = subjects[*number].agent.observed_path();
             (memory, file)
         });
         let files: Vec<(&Path, &FileMetadata)> = files.collect();
@@ -419,8 +419,7 @@ impl Observer {
         let agent = subject.agent;
         // A read that happens in any case needs no probe first, which would cost a round trip to a
         // host. On this machine one open directory serves all that follows.
-        let opened =
-            (bytes || agent.location.host().is_none()).then(|| self.context.open_directory(agent));
+        let opened = (bytes || agent.host().is_none()).then(|| self.context.open_directory(agent));
         match opened.transpose() {
             Ok(directory) => {
                 let outcome = self.observe_memory(&subject, directory.as_deref(), bytes);
@@ -467,7 +466,7 @@ impl Observer {
         memory: Result<ObservedMemory, TransportError>,
     ) -> ObservedAgent {
         let mut conditions = Conditions::default();
-        if subject.agent.has_reset()
+        if subject.agent.reset.is_some()
             && let Err(refusal) = &subject.baseline
         {
             let state = match refusal {
@@ -498,7 +497,7 @@ impl Observer {
         Observation {
             agent: agent.name.clone(),
             host: host_name(agent),
-            address: Some(MemoryAddress::from_location(&agent.location)),
+            address: Some(MemoryAddress::of_agent(agent)),
             state: State::Error,
             reason: String::new(),
             blocker: None,
@@ -506,7 +505,7 @@ impl Observer {
             protection: agent.protect.into(),
             read_at: self.context.clock().now(),
             generation: subject.generation,
-            max_size: agent.max_memory_size,
+            max_size: agent.reset.as_ref().map_or(0, |it| it.max_size),
             content: None,
             is_absent: false,
             is_directory: false,
@@ -530,21 +529,21 @@ impl Observer {
         let agent = subject.agent;
         let observation = &mut seen.observation;
         match memory {
-            Ok(ObservedMemory::Special(SpecialFile::Directory)) if !agent.has_reset() => {
+            Ok(ObservedMemory::Special(SpecialFile::Directory)) if !agent.reset.is_some() => {
                 observation.is_directory = true;
                 let layout = agent.layout.as_ref().map(|it| it.name.as_str());
                 let reason = format!("{}, never reset", layout.unwrap_or_default());
                 conditions.add(State::Layout, reason);
             }
-            Ok(ObservedMemory::Absent) if !agent.has_reset() => {
+            Ok(ObservedMemory::Absent) if !agent.reset.is_some() => {
                 observation.is_absent = true;
                 conditions.add(State::Missing, "memory_dir does not exist");
             }
-            Ok(ObservedMemory::Special(special)) if !agent.has_reset() => {
+            Ok(ObservedMemory::Special(special)) if !agent.reset.is_some() => {
                 let reason = format!("memory_dir is {special}, not a directory");
                 conditions.add(State::Error, self.scanner.mask_secrets_in(&reason));
             }
-            Ok(ObservedMemory::File(..)) if !agent.has_reset() => {
+            Ok(ObservedMemory::File(..)) if !agent.reset.is_some() => {
                 conditions.add(State::Error, "memory_dir is a file, not a directory");
             }
             Ok(ObservedMemory::Absent) => {
@@ -571,7 +570,7 @@ impl Observer {
             }
             Ok(ObservedMemory::File(classified, bytes)) => {
                 let size = classified.content.size;
-                if let Some(reason) = describe_oversize(size, agent.max_memory_size) {
+                if let Some(reason) = describe_oversize(size, agent.max_memory_size()) {
                     conditions.add(State::Oversize, reason);
                 }
                 // Measured against nothing, every memory would be drift.
@@ -604,7 +603,7 @@ impl Observer {
         conditions: &mut Conditions,
     ) {
         let agent = subject.agent;
-        if !agent.has_reset() {
+        if !agent.reset.is_some() {
             return;
         }
         let is_clean = conditions
@@ -663,7 +662,7 @@ impl Observer {
     /// now. A plan skips an unchanged agent, so only the command line settles it in any case.
     pub(in crate::engine) fn describe_unsettled_run(&self, agent: &Agent) -> String {
         let left = "a run left something unsettled";
-        if !agent.has_reset() {
+        if !agent.reset.is_some() {
             return format!("{left}; the next operation on the memory, or undo, settles it");
         }
         let reset = format!("reset {}", agent.name);
@@ -679,7 +678,7 @@ impl Observer {
     ) -> Result<ObservedMemory, TransportError> {
         let object = match directory {
             Some(directory) => directory.stat_memory()?,
-            None => self.context.probe_memory(&subject.agent.location)?,
+            None => self.context.probe_memory(subject.agent)?,
         };
         let file = match object {
             MemoryObject::Absent => return Ok(ObservedMemory::Absent),
@@ -786,7 +785,7 @@ impl Observer {
                 self.context.clock(),
             );
         }
-        if subject.agent.location.host().is_some() {
+        if subject.agent.host().is_some() {
             let now = self.context.clock().now();
             let texts = &self.remote_texts;
             texts.keep(
@@ -812,7 +811,7 @@ impl Observer {
                 ErrorKind::Host,
                 format!(
                     "{} changes too fast to read it",
-                    agent.location.memory().display()
+                    agent.observed_path().display()
                 ),
             )
             .into()),
@@ -822,9 +821,9 @@ impl Observer {
 
 /// Returns what to do about a memory that has a hard link elsewhere.
 fn foreign_link_hint(agent: &Agent) -> String {
-    let memory = agent.location.memory();
+    let memory = agent.observed_path();
     let directory = memory.parent().unwrap_or(memory);
-    let undo = match agent.location.host() {
+    let undo = match agent.host() {
         None => ", and an undo puts it back",
         Some(_) => "",
     };

@@ -44,7 +44,7 @@ impl Observer {
         prepare: impl Fn(&'c Agent) -> P + Sync,
         report: impl Fn(Vec<(P, QuickObservation)>) -> bool + Sync,
     ) -> Vec<&'c Agent> {
-        let memories = agents.iter().map(|agent| agent.location.memory());
+        let memories = agents.iter().map(|agent| agent.observed_path());
         let systems = self.context.file_systems().find_untrusted_all(memories);
         let systems = agents.iter().copied().zip(systems);
         let (trusted, mut others) = split_agents(systems.map(|(agent, it)| (agent, it.is_none())));
@@ -116,7 +116,7 @@ impl Observer {
             };
             let history = self.ledger.state().indexed_history(&agent.name);
             let is_known = history.is_ok_and(|history| history.last_run == seen.last_run);
-            if !is_known && agent.location.host().is_none() {
+            if !is_known && agent.host().is_none() {
                 *seen = self.observe(agent);
             }
         }

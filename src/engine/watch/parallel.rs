@@ -63,26 +63,26 @@ impl Site<'_> {
 impl Hosts {
     /// Returns the site of an agent's memory.
     pub(in crate::engine) fn site_of<'a>(&self, agent: &'a Agent) -> Site<'a> {
-        if let Some(host) = agent.location.host() {
+        if let Some(host) = agent.host() {
             return Site::Host(host);
         }
         let system = self
             .context
             .file_systems()
-            .find_untrusted(agent.location.memory());
+            .find_untrusted(agent.observed_path());
         Site::of_file_system(system)
     }
 
     /// Returns the site of each agent's memory, from one look at the mount table.
     fn sites_of<'a>(&self, agents: &[&'a Agent]) -> Vec<Site<'a>> {
-        let local = agents.iter().filter(|it| it.location.host().is_none());
-        let memories = local.map(|agent| agent.location.memory());
+        let local = agents.iter().filter(|it| it.host().is_none());
+        let memories = local.map(|agent| agent.observed_path());
         let mut systems = self
             .context
             .file_systems()
             .find_untrusted_all(memories)
             .into_iter();
-        let site = |agent: &&'a Agent| match agent.location.host() {
+        let site = |agent: &&'a Agent| match agent.host() {
             Some(host) => Site::Host(host),
             None => Site::of_file_system(systems.next().flatten()),
         };
@@ -99,7 +99,7 @@ impl Hosts {
     ) {
         match site {
             Site::Host(host) => return self.start_connecting(host, when_done),
-            Site::FileSystem(_) => drop(self.context.probe_memory(&agent.location)),
+            Site::FileSystem(_) => drop(self.context.probe_memory(agent)),
             Site::Trusted => {}
         }
         when_done();

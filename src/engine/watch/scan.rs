@@ -111,7 +111,7 @@ impl Scanner {
         agent: &Agent,
         special: &SpecialFile,
     ) -> String {
-        let is_local = agent.location.host().is_none();
+        let is_local = agent.host().is_none();
         self.mask_secrets_in(&special.describe_in_place_of_memory(is_local))
     }
 
@@ -135,10 +135,10 @@ impl Scanner {
         let settings = self.lint.lint_settings(Some(agent), &decisions.decisions);
         let lint_input = LintInput {
             agent: Some(&agent.name),
-            path: &agent.location.memory().to_string_lossy(),
+            path: &agent.observed_path().to_string_lossy(),
             text: input.text,
             role: input.role,
-            separator: &agent.separator,
+            separator: agent.separator(),
             facts: &FleetFacts::default(),
         };
         // A fault of a rule must not stop a reset, whose memory is replaced already.
@@ -190,7 +190,7 @@ impl Scanner {
                 summary
             }
             Err(error) => {
-                let path = agent.location.memory().display();
+                let path = agent.observed_path().display();
                 tracing::warn!(agent = agent.name, "cannot scan {path}: {error}");
                 ScanSummary::of_unscanned(text.len() as u64 + rest)
             }
@@ -282,7 +282,7 @@ fn drifted_role(text: &[u8], boundary: Option<Boundary>, agent: &Agent) -> TextR
     TextRole::Memory {
         scratch_start: match boundary {
             Some(boundary) => boundary.offset.min(text.len()),
-            None => end_of_last_separator(text, &agent.separator),
+            None => end_of_last_separator(text, agent.separator()),
         },
         is_intact: false,
     }

@@ -48,14 +48,14 @@ impl MemoryChecks {
         history: &AgentHistory,
         directory: &dyn MemoryDirectory,
     ) -> Option<SimilarFile> {
-        let memory = agent.location.memory();
+        let memory = agent.observed_path();
         let name = directory.find_similar_name()?;
         let difference = SpellingDifference::between(memory.file_name()?, &name)?;
         let path = memory.with_file_name(&name);
         let mut agents = self.context.config().agents.iter();
         let is_configured = |other: &Agent| {
-            let is_on_same_host = other.location.host() == agent.location.host();
-            is_on_same_host && other.location.memory() == path
+            let is_on_same_host = other.host() == agent.host();
+            is_on_same_host && other.observed_path() == path
         };
         if agents.any(is_configured) {
             return None;
@@ -78,7 +78,7 @@ fn refusal_of(agent: &Agent, memory: &Path, found: &SimilarFile) -> Error {
         memory.display(),
         found.describe()
     );
-    let key = agent.location.memory_key();
+    let key = agent.observed_key();
     let name = found.name.display();
     let exact = match found.difference {
         SpellingDifference::Case => String::new(),

@@ -114,7 +114,7 @@ pub(super) fn rules_out(state: State, kind: AlertKind) -> bool {
 /// Returns the keys of the events that are about a failed run of an agent: its own, and that of its
 /// host if it has one.
 pub(super) fn failure_keys(config: &Config, agent: &str) -> impl Iterator<Item = String> {
-    let host = config.agent(agent).and_then(|it| it.location.host());
+    let host = config.agent(agent).and_then(|it| it.host());
     let host = host.map(|host| Subject::Host(host.authority()));
     let subjects = [Subject::Agent(agent.to_string())].into_iter().chain(host);
     subjects.map(|subject| subject.key(AlertKind::FailedReset))
@@ -123,16 +123,15 @@ pub(super) fn failure_keys(config: &Config, agent: &str) -> impl Iterator<Item =
 /// Returns what an event of a kind about an agent's state is about.
 pub(super) fn subject_of(config: &Config, kind: AlertKind, name: &str) -> Subject {
     let agent = config.agent(name);
-    let host = agent.and_then(|agent| agent.location.host());
+    let host = agent.and_then(|agent| agent.host());
     match (kind, agent, host) {
         (
             AlertKind::Tampered,
             Some(Agent {
-                baseline: Some(baseline),
-                ..
+                reset: Some(reset), ..
             }),
             _,
-        ) => Subject::Baseline(baseline.clone()),
+        ) => Subject::Baseline(reset.baseline.clone()),
         (AlertKind::Hostkey | AlertKind::Unreachable, Some(agent), None) => {
             // A file system of this machine that does not answer.
             Subject::Agent(agent.name.clone())
@@ -463,7 +462,7 @@ impl<'a> ConditionFinder<'a> {
     fn failed_turn(&self, turn: &FailedTurn<'_>) -> Condition {
         let agent = turn.agent;
         let configured = self.engine.config().agent(agent);
-        let host = configured.and_then(|it| it.location.host());
+        let host = configured.and_then(|it| it.host());
         let (subject, state) = match host.filter(|_| turn.is_host_lost) {
             Some(host) => {
                 let state = match turn.kind {

@@ -172,7 +172,7 @@ impl AlertEvent {
         let host = match &condition.subject {
             Subject::Host(host) => Some(host.clone()),
             _ => single.and_then(|name| config.agent(name)).map(|agent| {
-                let host = agent.location.host();
+                let host = agent.host();
                 host.map_or_else(|| "local".to_string(), |host| host.name.clone())
             }),
         };

@@ -343,7 +343,7 @@ impl ScheduleControls {
 /// Returns the timers whose controls hold for an agent: its own, and the fleet's if it has no
 /// interval of its own.
 fn controlling_timers(agent: &Agent) -> impl Iterator<Item = Option<&str>> {
-    let fleet = agent.own_interval.is_none().then_some(None);
+    let fleet = agent.own_interval().is_none().then_some(None);
     std::iter::once(Some(agent.name.as_str())).chain(fleet)
 }
 
@@ -366,7 +366,7 @@ pub fn change_schedule<Tz: TimeZone>(
         if let Some(name) = &change.agent
             && change.action != ScheduleAction::Resume
         {
-            engine.agent(name)?.required_baseline()?;
+            engine.agent(name)?.required_reset()?;
         }
         spans.push(match &change.action {
             ScheduleAction::Skip(due) => {

@@ -31,7 +31,7 @@ pub fn crontab_lines(config: &Config, program: &Path) -> Result<Vec<String>> {
         lines.push(format!("{times} {}", command(None)));
     }
     for (index, agent) in config.agents.iter().enumerate() {
-        if agent.own_interval.is_some() {
+        if agent.own_interval().is_some() {
             let (interval, offset) = agent_schedule(config, index);
             let times = cron_times(interval, offset);
             lines.push(format!("{times} {}", command(Some(&agent.name))));

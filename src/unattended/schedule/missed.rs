@@ -70,7 +70,7 @@ pub fn find_missed_resets(
     let of_fleet = has_recent_timed_run(engine, now)?.then_some(config.general.every);
     let limit_of =
         |interval: ResetInterval| chrono::Duration::seconds(2 * i64::from(interval.seconds()));
-    let interval_of = |agent: &Agent| agent.own_interval.or(of_fleet);
+    let interval_of = |agent: &Agent| agent.own_interval().or(of_fleet);
     let intervals = config.reset_agents().filter_map(interval_of);
     let begin = intervals
         .map(limit_of)

@@ -206,7 +206,7 @@ impl SandboxSetup<'_> {
     /// Whether something that the service needs is in a directory that `PrivateTmp=` hides.
     fn uses_temporary_directory(&self) -> bool {
         let general = &self.config.general;
-        let hosts = self.agents.iter().filter_map(|it| it.location.host());
+        let hosts = self.agents.iter().filter_map(|it| it.host());
         let identities = hosts.filter_map(|host| host.identity_file.clone());
         let lint = &self.config.lint;
         let mut needed: Vec<PathBuf> = vec![
@@ -260,10 +260,10 @@ pub fn writable_directories(
 /// Returns the directories of the memories that are on this machine.
 fn local_directories(agents: &[&Agent]) -> impl Iterator<Item = PathBuf> {
     let directories = agents.iter().flat_map(|agent| agent.local_directories());
-    directories.map(Path::to_path_buf)
+    directories.map(|(_, path)| path.to_path_buf())
 }
 
 /// Whether one of the agents is on another host.
 pub fn has_remote_agent<'a>(mut agents: impl Iterator<Item = &'a Agent>) -> bool {
-    agents.any(|agent| agent.location.host().is_some())
+    agents.any(|agent| agent.host().is_some())
 }

@@ -38,7 +38,7 @@ impl ScheduledGroup {
     /// jitter that is always the same for a config at a path, then the others, evenly apart.
     pub fn of_config(config: &Config) -> Vec<ScheduledGroup> {
         let agents = config.agents.iter().enumerate();
-        let own = agents.filter(|(_, agent)| agent.own_interval.is_some());
+        let own = agents.filter(|(_, agent)| agent.own_interval().is_some());
         let own = own.map(|(index, _)| ScheduledGroup::of_agent(config, index));
         let fleet = ScheduledGroup::of_fleet(config);
         fleet.into_iter().chain(own.flatten()).collect()
@@ -48,10 +48,10 @@ impl ScheduledGroup {
     /// the others for any other agent, and without a name. None if no timer resets it.
     pub fn of_timer(config: &Config, agent: Option<&str>) -> Option<ScheduledGroup> {
         let index = agent.and_then(|name| config.agent_index(name));
-        if index.is_some_and(|index| !config.agents[index].has_reset()) {
+        if index.is_some_and(|index| !config.agents[index].reset.is_some()) {
             return None;
         }
-        match index.filter(|index| config.agents[*index].own_interval.is_some()) {
+        match index.filter(|index| config.agents[*index].own_interval().is_some()) {
             Some(index) => ScheduledGroup::of_agent(config, index),
             None => ScheduledGroup::of_fleet(config),
         }

@@ -48,7 +48,7 @@ pub(super) fn start_limit_seconds<'a>(
     let mut has_local = false;
     for agent in agents {
         seconds += SECONDS_PER_AGENT;
-        match agent.location.host() {
+        match agent.host() {
             Some(host) => {
                 *by_host.entry(host).or_default() +=
                     u64::from(host.timeout_seconds) * TIMEOUTS_PER_REMOTE_AGENT;

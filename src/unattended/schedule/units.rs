@@ -84,13 +84,13 @@ pub fn timer_argument(agent: Option<&str>) -> &str {
 /// Returns the agents that the timer for all agents resets.
 pub(super) fn shared_agents(config: &Config) -> impl Iterator<Item = &Agent> {
     let agents = config.reset_agents();
-    agents.filter(|agent| agent.own_interval.is_none())
+    agents.filter(|agent| agent.own_interval().is_none())
 }
 
 /// Returns the interval of an agent's timer, and the offset of its resets in seconds.
 pub(super) fn agent_schedule(config: &Config, index: usize) -> (ResetInterval, u32) {
     let agent = config.agents.get(index);
-    let own = agent.and_then(|agent| agent.own_interval);
+    let own = agent.and_then(|agent| agent.own_interval());
     let interval = own.unwrap_or(config.general.every);
     let offset = interval.staggered_offset(index, config.agents.len());
     (interval, offset)
@@ -122,7 +122,7 @@ pub fn render_units(setup: UnitSetup<'_>) -> Result<Vec<Unit>> {
         }),
     ];
     let agents = config.agents.iter().enumerate();
-    for (index, agent) in agents.filter(|(_, agent)| agent.has_reset()) {
+    for (index, agent) in agents.filter(|(_, agent)| agent.reset.is_some()) {
         let (interval, offset) = agent_schedule(config, index);
         let stem = agent_unit_stem(&agent.name);
         units.push(renderer.reset_service(&ServiceText {
@@ -137,7 +137,7 @@ pub fn render_units(setup: UnitSetup<'_>) -> Result<Vec<Unit>> {
             description: &format!("Schedule for the reset of the agent {}", agent.name),
             calendar: calendar_expression(interval, offset),
             jitter: None,
-            is_enabled: agent.own_interval.is_some(),
+            is_enabled: agent.own_interval().is_some(),
         }));
     }
     units.push(renderer.guard_service()?);

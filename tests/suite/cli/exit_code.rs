@@ -410,7 +410,7 @@ fn config_check_prints_all_hints() {
     .unwrap();
     let engine = site_engine(&site);
     let faults = engine.memory_checks().irreplaceable_memories();
-    let hints = faults[0].1.hints();
+    let hints = faults[0].2.hints();
     assert!(hints.len() > 1, "{hints:?}");
     let check = site.run(["config", "check"]).assert_code(2);
     for hint in hints {

@@ -110,7 +110,7 @@ impl TextPreparer {
     /// no texts.
     fn class_of(&self, name: &str) -> Option<JobClass> {
         let agent = self.engine.agent(name).ok()?;
-        Some(JobClass::Texts(agent.location.host().cloned()))
+        Some(JobClass::Texts(agent.host().cloned()))
     }
 
     fn prepare_tones(&self, agent: String, generation: u64, memory: &[u8]) -> Option<Msg> {
@@ -143,12 +143,10 @@ impl TextPreparer {
         if let Some(why) = diff.describe_too_large() {
             return Err(format!("the difference of {name} is {why}"));
         }
-        let directory = &self.engine.config().general.baseline_dir;
-        let name = agent
-            .required_baseline()
-            .map_err(|error| error.to_string())?;
-        let baseline = directory.join(name).display().to_string();
-        let memory = agent.location.memory().display().to_string();
+        let path = self.engine.config().required_baseline_path(agent);
+        let path = path.map_err(|error| error.to_string())?;
+        let baseline = path.display().to_string();
+        let memory = agent.observed_path().display().to_string();
         let (old, new) = match detail.reference_label() {
             Some(_) if detail.next_operator_part.is_some() => (memory, baseline),
             Some(version) => (format!("{version} of {baseline}"), memory),
@@ -164,7 +162,7 @@ impl TextPreparer {
         let observation = detail.observation.clone();
         let findings = summarize_findings(&detail);
         let mut cached_at = None;
-        if let Some(host) = agent.location.host() {
+        if let Some(host) = agent.host() {
             let mut copies = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
             if detail.observation.is_content_known() {
                 copies.insert(detail.clone());

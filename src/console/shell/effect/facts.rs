@@ -24,11 +24,11 @@ type Fact = (&'static str, TextLine);
 
 /// Returns the titles of the baseline and the memory, the sides of a diff.
 pub(super) fn diff_titles(agent: &Agent, detail: &AgentDetail) -> [String; 2] {
-    let memory = agent.location.memory().display();
-    let name = agent.baseline.as_deref().unwrap_or_default();
+    let memory = agent.observed_path().display();
+    let name = agent.baseline().unwrap_or_default();
     if detail.next_operator_part.is_some() {
         return [
-            format!("memory {memory} (above {})", agent.separator),
+            format!("memory {memory} (above {})", agent.separator()),
             format!("baseline {name}"),
         ];
     }
@@ -37,7 +37,7 @@ pub(super) fn diff_titles(agent: &Agent, detail: &AgentDetail) -> [String; 2] {
         None => format!("baseline {name}"),
     };
     [
-        format!("{baseline} (above {})", agent.separator),
+        format!("{baseline} (above {})", agent.separator()),
         format!("memory {memory}"),
     ]
 }
@@ -69,7 +69,7 @@ pub(super) fn agent_facts(
     facts.extend(memory_facts(engine, agent, detail));
     facts.extend(baseline_facts(engine, agent, detail));
     // The checks of a layout are on a tab of their own.
-    if agent.has_reset() {
+    if agent.reset.is_some() {
         facts.extend(finding_facts(detail));
     }
     facts.extend(archive_facts(engine, agent, observation));
@@ -128,12 +128,12 @@ fn state_facts(
     }
     facts.push(match &observation.blocker {
         Some(block) => toned_fact("reset", format!("BLOCKED: {}", block.reason), Tone::Bad),
-        None if !agent.has_reset() => plain_fact("reset", "never: it has no baseline"),
+        None if !agent.reset.is_some() => plain_fact("reset", "never: it has no baseline"),
         None => plain_fact("reset", "possible"),
     });
     let protection = observation.protection;
     let effect = match protection {
-        Protection::None if observation.blocker.is_some() || !agent.has_reset() => {
+        Protection::None if observation.blocker.is_some() || !agent.reset.is_some() => {
             "none".to_string()
         }
         Protection::None if !is_sole_agent && observation.state == State::Drifted => {
@@ -153,7 +153,7 @@ fn memory_facts(engine: &Engine, agent: &Agent, detail: &AgentDetail) -> Vec<Fac
     let mut facts = vec![heading_fact("Memory")];
     facts.push(plain_fact(
         "host",
-        match agent.location.host() {
+        match agent.host() {
             None => "local: this machine".to_string(),
             Some(host) => {
                 let user = host.user.as_ref().map(|user| format!("{user}@"));
@@ -169,7 +169,7 @@ fn memory_facts(engine: &Engine, agent: &Agent, detail: &AgentDetail) -> Vec<Fac
     ));
     facts.push(plain_fact(
         "path",
-        agent.location.memory().display().to_string(),
+        agent.observed_path().display().to_string(),
     ));
     if let Some(owner) = engine.context().memory_owner(agent) {
         let text = format!(

@@ -38,7 +38,8 @@ pub(super) fn load_entry(
 /// Opens the baseline of an agent, to copy it for the external editor.
 pub(super) fn prepare_edit(engine: &Engine, name: &str) -> Result<OpenedBaseline> {
     let agent = engine.agent(name)?;
-    let path = engine.config().required_baseline_path(agent)?;
+    let name = &agent.required_reset()?.baseline;
+    let path = engine.config().general.baseline_dir.join(name);
     if fs::symlink_metadata(&path).is_err_and(|error| error.kind() == NotFound) {
         let message = format!(
             "edit opens existing baselines only; the baseline {} is missing",
@@ -47,7 +48,5 @@ pub(super) fn prepare_edit(engine: &Engine, name: &str) -> Result<OpenedBaseline
         return Err(Error::new(ErrorKind::Conflict, message)
             .with_hint("write the baseline, or restore it from a backup"));
     }
-    engine
-        .baseline_edits()
-        .open_baseline(agent.required_baseline()?)
+    engine.baseline_edits().open_baseline(name)
 }

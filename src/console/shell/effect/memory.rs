@@ -82,7 +82,7 @@ impl EffectRunner {
 
     /// Returns the host of an agent; none for this machine.
     fn host_of(&self, agent: &str) -> Option<SshHost> {
-        self.engine.agent(agent).ok()?.location.host().cloned()
+        self.engine.agent(agent).ok()?.host().cloned()
     }
 }
 

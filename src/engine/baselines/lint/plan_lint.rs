@@ -44,13 +44,13 @@ impl<'e> PlanLint<'e> {
         let mut allowances = self.decisions.allowances.iter();
         let is_for_agents = allowances.any(|it| it.agent.is_some());
         let name = is_for_agents.then_some(agent.name.as_str());
-        let key = (baseline.digest(), agent.separator.as_str(), name);
+        let key = (baseline.digest(), agent.separator(), name);
         if let Some(described) = self.described().get(&key) {
             return described.clone();
         }
         let text = baseline.bytes();
         let seal = self.seal.as_ref();
-        let file = agent.baseline.as_deref().unwrap_or_default();
+        let file = agent.baseline().unwrap_or_default();
         let sealed = seal.and_then(|it| it.expected_digest(file));
         let sealed_version = sealed.filter(|it| *it == baseline.digest());
         let findings = self.lint.baseline_findings(
@@ -75,13 +75,13 @@ impl<'e> PlanLint<'e> {
         let text = [head, kept].concat();
         let input = LintInput {
             agent: Some(&agent.name),
-            path: &agent.location.memory().to_string_lossy(),
+            path: &agent.observed_path().to_string_lossy(),
             text: &text,
             role: TextRole::Memory {
                 scratch_start: head.len(),
                 is_intact: true,
             },
-            separator: &agent.separator,
+            separator: agent.separator(),
             facts: &FleetFacts::default(),
         };
         let settings = self.lint.lint_settings(Some(agent), &self.decisions);

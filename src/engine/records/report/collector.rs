@@ -357,7 +357,7 @@ impl<'e> ReportCollector<'e> {
     fn seal_reports(&self) -> Vec<BrokenSealReport> {
         let baseline = |period: &StatePeriod| {
             let agent = self.agent(&period.agent);
-            let baseline = agent.and_then(|agent| agent.baseline.clone());
+            let baseline = agent.and_then(|agent| agent.baseline().map(str::to_string));
             baseline.unwrap_or_else(|| period.agent.clone())
         };
         let groups = self.grouped_periods(&[State::Tampered], baseline);
@@ -380,7 +380,7 @@ impl<'e> ReportCollector<'e> {
     fn host_reports(&self) -> Vec<HostReport> {
         let host = |period: &StatePeriod| {
             let agent = self.agent(&period.agent);
-            let host = agent.and_then(|agent| agent.location.host());
+            let host = agent.and_then(|agent| agent.host());
             host.map_or_else(|| period.agent.clone(), |host| host.name.clone())
         };
         let groups = self.grouped_periods(&[State::HostKey, State::Unreach], host);

@@ -26,7 +26,7 @@ impl ArchiveSearch {
         let agents = self.context.config().reset_agents();
         let (local, remote): (Vec<&Agent>, Vec<&Agent>) = agents
             .filter(|it| filter.allows_memory(&it.name))
-            .partition(|it| it.location.host().is_none());
+            .partition(|it| it.host().is_none());
         if request.reads_remote && !remote.is_empty() {
             self.observer.observe_all(&remote);
         }
@@ -87,10 +87,10 @@ fn add_memory(
         return;
     };
     hits.move_by(start);
-    let path = agent.location.memory().display();
+    let path = agent.observed_path().display();
     result.memories.push(FoundMemory {
         agent: agent.name.clone(),
-        address: match agent.location.host() {
+        address: match agent.host() {
             Some(host) => format!("{}:{path}", host.authority()),
             None => path.to_string(),
         },

@@ -62,7 +62,7 @@ impl ArchiveSearch {
             TextSource::Entry(path) => self.read_entry_text(path, max_bytes),
             TextSource::Memory(name) => {
                 let agent = self.context.agent(name)?;
-                let memory = if agent.location.host().is_none() {
+                let memory = if agent.host().is_none() {
                     self.observer
                         .read_memory_text(agent, &Mutex::new(self.baselines.baseline_cache()))?
                 } else {

@@ -143,7 +143,7 @@ impl Verifier {
         let mut baselines = self.baselines.baseline_cache();
         let mut checked = HashSet::new();
         for agent in &self.context.config().agents {
-            let Some(name) = agent.baseline.as_ref().filter(|it| checked.insert(*it)) else {
+            let Some(name) = agent.baseline().filter(|it| checked.insert(*it)) else {
                 continue;
             };
             match baselines.load(agent) {
@@ -163,7 +163,7 @@ impl Verifier {
         // What no agent uses is covered by the seal all the same.
         let others = seal.names().filter(|it| is_baseline_name(it));
         let mut others: Vec<String> = others.map(str::to_string).collect();
-        others.retain(|name| !checked.contains(name));
+        others.retain(|name| !checked.contains(name.as_str()));
         others.sort_unstable();
         for name in &others {
             match self.check_sealed_file(name, &mut seal, &mut wait) {

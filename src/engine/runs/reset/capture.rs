@@ -184,7 +184,7 @@ impl<'a> MemoryCapture<'_, 'a> {
         event.drift = classification.count_drift(&reading.prefix, self.run.runs.context.clock());
         if let MemoryObject::File(_) = object {
             event.scratch_lines = Some(classification.scratch_lines);
-            if let Some(reason) = describe_oversize(reading.size, agent.max_memory_size) {
+            if let Some(reason) = describe_oversize(reading.size, agent.max_memory_size()) {
                 event.add_note(&format!("OVERSIZE: {} bytes, {reason}", reading.size));
             }
         }
@@ -222,7 +222,7 @@ impl<'a> MemoryCapture<'_, 'a> {
                     .runs
                     .baselines
                     .earlier_versions(agent, history, None);
-                let none = || Arc::new(Baseline::new(Vec::new(), &agent.separator));
+                let none = || Arc::new(Baseline::new(Vec::new(), agent.separator()));
                 let current = earlier.first().cloned().unwrap_or_else(none);
                 Ok(References { current, earlier })
             }

@@ -232,10 +232,10 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         };
         let clock = run.runs.context.clock();
         let end = clock.instant() + RECONNECT_TIMEOUT;
-        let location = &first.agent.location;
+        let agent = first.agent;
         while clock.instant() < end
             && !run.is_cancelled()
-            && matches!(run.runs.context.probe_memory(location), Err(error) if error.cause == FailureCause::Unreachable)
+            && matches!(run.runs.context.probe_memory(agent), Err(error) if error.cause == FailureCause::Unreachable)
         {
             clock.sleep(RECONNECT_INTERVAL);
         }

@@ -70,7 +70,7 @@ const MAX_DISPLACED_FILES: usize = 17;
 
 /// Whether a directory that cannot be opened may still exist.
 fn can_become_reachable(agent: &Agent, error: &TransportError) -> bool {
-    agent.location.host().is_some() || error.cause == FailureCause::Unreachable
+    agent.host().is_some() || error.cause == FailureCause::Unreachable
 }
 
 /// Returns the state of a file after a run.
@@ -108,7 +108,7 @@ impl InterruptedSwaps<'_> {
     ) -> Result<Option<RecoveredFile>, Error> {
         let file = transaction.files[number].clone();
         let mut takeover_names = left.takeover_names;
-        if self.agent.location.host().is_some() {
+        if self.agent.host().is_some() {
             let name = durable::new_random_name()?;
             self.journal.append_durably(&JournalRecord::TakenOver {
                 file: number,
@@ -538,7 +538,7 @@ impl Recoverer<'_, '_> {
             .run
             .runs
             .context
-            .open_directory_at(agent, agent.location.memory())
+            .open_directory_at(agent, agent.observed_path())
         {
             Ok(directory) => Some(directory),
             Err(error) if can_become_reachable(agent, &error) => return Err(error.into()),
@@ -582,7 +582,7 @@ impl Recoverer<'_, '_> {
             self.keep_journal(agent, record, transaction, path, &why);
             return Ok(None);
         }
-        let is_same_memory = transaction.event.memory.as_deref() == Some(agent.location.memory());
+        let is_same_memory = transaction.event.memory.as_deref() == Some(agent.observed_path());
         match self.run.runs.context.open_directory_at(agent, path) {
             Ok(directory) => Ok(Some(directory)),
             // It may answer again soon, and then recovery must come before any other change in it.

@@ -376,7 +376,7 @@ impl Settlement<'_, '_> {
     /// Returns the note about a displaced object that no entry holds.
     fn kept_object_note(&self, special: &SpecialFile, name: &str) -> String {
         let path = self.path.with_file_name(name);
-        let host = self.agent.location.host();
+        let host = self.agent.host();
         let host = host.map(|host| format!("{}:", host.name));
         format!(
             "the memory was {special}, which no entry can hold; it is kept as {}{}",

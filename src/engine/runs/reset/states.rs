@@ -28,7 +28,7 @@ impl Run<'_> {
             ),
             MemoryObject::File(_) => {
                 let state = classification.state();
-                let oversize = describe_oversize(size, agent.max_memory_size);
+                let oversize = describe_oversize(size, agent.max_memory_size());
                 match oversize.filter(|_| State::Oversize < state) {
                     Some(reason) => (State::Oversize, reason),
                     None => (state, classification.describe_drift().unwrap_or_default()),

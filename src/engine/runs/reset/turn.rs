@@ -232,7 +232,7 @@ impl<'a> Run<'a> {
         lock: Option<&Arc<AgentLock>>,
     ) -> Result<Vec<TurnFile>, Error> {
         let paths: Vec<&Path> = if step.files.is_empty() {
-            vec![agent.location.memory()]
+            vec![agent.observed_path()]
         } else {
             step.files.iter().map(|file| file.path.as_path()).collect()
         };
@@ -372,7 +372,7 @@ impl<'a> Run<'a> {
         }
         degraded::in_place_degradation(turn.agent, &properties.swap_forecast)?;
         if let SwapForecast::Refused(error) = &properties.swap_forecast
-            && turn.agent.location.host().is_some()
+            && turn.agent.host().is_some()
         {
             return Err(error.clone().into());
         }
@@ -495,7 +495,7 @@ impl<'a> Run<'a> {
                 Replacement::Absent => NewMemory::Nothing,
                 Replacement::File(_) => NewMemory::StagedFile {
                     // A crash during a write in place would leave half of an edit.
-                    accepts_in_place: !turn.is_edit() && turn.agent.location.accepts_in_place(),
+                    accepts_in_place: !turn.is_edit() && turn.agent.accepts_in_place(),
                 },
             };
             let directory = turn.files[number].directory()?;

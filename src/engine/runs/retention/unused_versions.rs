@@ -116,7 +116,7 @@ impl Retention {
             let pushed = self.ledger.history(&agent.name)?.pushed_versions;
             used.extend(pushed.into_iter().take(KEPT_PUSHED_VERSIONS));
             // No reset pushes a file that cannot be read.
-            if let Some(name) = &agent.baseline
+            if let Some(name) = agent.baseline()
                 && files.insert(name)
                 && let path = self.context.config().general.baseline_dir.join(name)
                 && let Ok(bytes) = baseline::read_file(&path)

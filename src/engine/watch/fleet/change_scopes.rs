@@ -5,7 +5,6 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use crate::baseline::seal;
-use crate::config::MemoryLocation;
 use crate::engine::store::lock;
 use crate::engine::watch::Watch;
 
@@ -52,8 +51,11 @@ pub(super) fn change_scopes(watch: &Watch) -> ChangeScopes {
         }
     };
     for agent in &config.agents {
-        if let MemoryLocation::Local { memory, .. } = &agent.location {
-            add(memory, ChangeTarget::Agent(agent.name.clone()));
+        if agent.remote.is_none() {
+            add(
+                agent.observed_path(),
+                ChangeTarget::Agent(agent.name.clone()),
+            );
         }
         if let Some(baseline) = config.baseline_path(agent) {
             add(&baseline, ChangeTarget::Agent(agent.name.clone()));

@@ -63,7 +63,7 @@ pub fn describe_watch_error(error: &notify::Error) -> String {
 /// Returns the directories of the memories of this machine.
 pub(super) fn memory_directories(watch: &Watch) -> HashSet<PathBuf> {
     let agents = watch.context.local_agents().into_iter();
-    let directories = agents.filter_map(|agent| agent.location.memory().parent());
+    let directories = agents.filter_map(|agent| agent.observed_path().parent());
     directories.map(Path::to_path_buf).collect()
 }
 

@@ -366,7 +366,7 @@ impl PollWorker {
                 let generation = self.watch.observer.next_generation();
                 let transport = self.transport_of(poll.host);
                 let agents = self.watch.hosts.agents_named(&poll.agents);
-                let memories = agents.iter().map(|agent| agent.location.memory());
+                let memories = agents.iter().map(|agent| agent.observed_path());
                 let memories: Vec<&Path> = memories.collect();
                 let probe = || transport.probe(&memories);
                 let objects = catch_unwind(AssertUnwindSafe(probe)).unwrap_or_default();
@@ -443,7 +443,7 @@ impl PollWorker {
         // Before the probe: what is seen later has a later one.
         let generation = self.watch.observer.next_generation();
         let agents = self.watch.hosts.agents_named(&poll.agents);
-        let memories = agents.iter().map(|agent| agent.location.memory());
+        let memories = agents.iter().map(|agent| agent.observed_path());
         let memories: Vec<&Path> = memories.collect();
         let next_steps = self.probe_steps.clone();
         let when_done = move |outcome| {

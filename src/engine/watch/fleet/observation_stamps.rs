@@ -237,7 +237,7 @@ impl<'a> StampReader<'a> {
             .unwrap_or_else(PoisonError::into_inner);
         let config = self.watch.context.config();
         let read = |name| stamp_of(&config.general.baseline_dir.join(name));
-        let name = agent.baseline.as_ref()?;
+        let name = agent.baseline()?;
         *known.entry(name).or_insert_with(|| read(name))
     }
 }

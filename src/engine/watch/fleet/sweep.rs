@@ -121,7 +121,7 @@ impl Sweep {
             .iter()
             .zip(&stamps)
             .filter_map(|(agent, stamps)| {
-                let directory = agent.location.memory().parent()?;
+                let directory = agent.observed_path().parent()?;
                 Some((directory.to_path_buf(), stamps.directory_inode()?))
             })
             .collect();
@@ -160,7 +160,7 @@ impl Sweep {
     /// Returns the stamps of agents. A memory whose file system does not answer gets no stamps, so the
     /// agent is observed, which reports the problem.
     fn agent_stamps(&self, agents: &[&Agent]) -> Vec<AgentStamps> {
-        let memories = agents.iter().map(|agent| agent.location.memory());
+        let memories = agents.iter().map(|agent| agent.observed_path());
         let memories = self.map_by_file_system(
             memories.map(Path::to_path_buf).collect(),
             read_memory_stamps,

@@ -4,9 +4,7 @@ use std::collections::HashMap;
 use std::path::{Component, Path};
 
 use memory_shepherd::archive;
-use memory_shepherd::config::{
-    Agent, Config, ConfigErrors, DiagnosticLevel, GeneralSettings, MemoryLocation,
-};
+use memory_shepherd::config::{Agent, Config, ConfigErrors, DiagnosticLevel, GeneralSettings};
 
 use super::{CONFIG, parse_config};
 
@@ -67,7 +65,11 @@ fn assert_valid_agent(agent: &Agent) {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     assert!(agent.name.chars().all(allowed) && !agent.name.is_empty());
     assert!(agent.name != "all" && agent.name != "general");
-    for inside in agent.baseline.iter().chain([&agent.archive_subdir]) {
+    for inside in agent
+        .baseline()
+        .into_iter()
+        .chain([agent.archive_subdir.as_str()])
+    {
         let mut parts = Path::new(inside).components();
         assert!(
             parts.all(|part| matches!(part, Component::Normal(_))),
@@ -80,21 +82,19 @@ fn assert_valid_agent(agent: &Agent) {
             .archive_subdir
             .starts_with(archive::PROGRAM_DIRECTORY_NAME)
     );
-    assert!(!agent.separator.is_empty() && !agent.separator.contains(['\n', '\r']));
-    assert!(agent.max_memory_size > 0);
-    let memory = match &agent.location {
-        MemoryLocation::Local { memory, .. } => {
-            assert!(memory.is_absolute());
-            memory
-        }
-        MemoryLocation::Remote { host, memory, .. } => {
+    let separator = agent.separator();
+    assert!(!separator.is_empty() && !separator.contains(['\n', '\r']));
+    assert!(agent.max_memory_size() > 0);
+    let memory = agent.observed_path();
+    match agent.host() {
+        None => assert!(memory.is_absolute()),
+        Some(host) => {
             for word in [Some(&host.name), host.user.as_ref()].into_iter().flatten() {
                 assert!(!word.is_empty() && !word.starts_with('-'), "{word}");
                 assert!(!word.contains(char::is_whitespace), "{word}");
             }
-            memory
         }
-    };
+    }
     assert!(memory.file_name().is_some(), "{}", memory.display());
 }
 

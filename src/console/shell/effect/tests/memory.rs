@@ -77,7 +77,7 @@ impl Layout for NumbersLayout {
 /// Returns an engine with an agent of this layout.
 fn engine_with_layout(root: &Path) -> Engine {
     let path = root.join("fleet.conf");
-    let text = "[general]\n[counter]\nlayout = numbers\nmemory_dir = /agent/numbers\n";
+    let text = "[general]\n[counter]\nlayout = numbers\nmemory_dir = /agent\n";
     std::fs::write(&path, text).unwrap();
     let env = ConfigEnvironment {
         layout_names: vec!["numbers"],

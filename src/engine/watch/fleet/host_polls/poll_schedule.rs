@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use super::{EndedPoll, HostPoll, PollRequest};
-use crate::config::MemoryLocation;
 use crate::engine::HostStatus;
 use crate::engine::watch::Watch;
 
@@ -33,16 +32,12 @@ impl PollSchedule {
     /// Creates a schedule without due polls. `share` is the host's number, from 1 on, and that of all
     /// hosts.
     pub(super) fn new(watch: &Watch, host: &HostStatus, share: (u32, u32)) -> PollSchedule {
-        let poll = |name: &String| match watch
-            .context
-            .config()
-            .agent(name)
-            .map(|agent| &agent.location)
-        {
-            Some(MemoryLocation::Remote {
-                poll_seconds: poll, ..
-            }) => Duration::from_secs((*poll).max(1).into()),
-            _ => Duration::MAX,
+        let poll = |name: &String| {
+            let agent = watch.context.config().agent(name);
+            let remote = agent.and_then(|agent| agent.remote.as_ref());
+            remote.map_or(Duration::MAX, |it| {
+                Duration::from_secs(it.poll_seconds.max(1).into())
+            })
         };
         let polls = host.agents.iter().map(|name| (name.clone(), poll(name)));
         PollSchedule {
