@@ -55,6 +55,13 @@ fn memory_arguments(agent: &str, verb: &str, request: &OperationRequest) -> Stri
     )
 }
 
+/// Quotes the id of an item; `--` goes before one that begins with a dash, which would be taken for an
+/// option.
+fn quote_id(id: &str) -> String {
+    let separator = if id.starts_with('-') { "-- " } else { "" };
+    format!("{separator}{}", shell_words::quote(id))
+}
+
 /// Returns the command line of an operation whose arguments are not given yet.
 pub fn for_operation_spec(model: &Model, spec: &OperationSpec) -> String {
     let arguments = spec.arguments.iter().map(|it| {
@@ -340,8 +347,8 @@ pub fn for_command(model: &Model, command: Command) -> Option<String> {
             offer_commands(model, &offers.list.get(next)?.plan)
         }
         Command::OpenSelected if model.agent.is_item_list() && model.screen == Screen::Agent => {
-            let (agent, item) = (&model.agent.agent, model.agent.memory.items.current_item()?);
-            command_for(&format!("memory {agent} show {}", quote_operand(&item.id)))
+            let (agent, id) = (&model.agent.agent, model.agent.memory.subject_id()?);
+            command_for(&format!("memory {agent} show {}", quote_id(id)))
         }
         Command::ReadAgent => command_for(&format!("status {}", model.subject_agent()?)),
         Command::GoFleet | Command::ReadAllAgents => command_for("status"),

@@ -2,6 +2,8 @@
 //! cursor.
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use super::{Model, PlanKind, equivalent_command};
@@ -439,9 +441,9 @@ impl Model {
                 };
                 Ok(ClipboardText::new("the path", path.as_bytes()))
             }
-            Command::CopyPath if self.current_item_location().is_some() => {
-                let path = self.current_item_location().ok_or_else(nothing_to_copy)?;
-                Ok(ClipboardText::new("the path", path.as_bytes()))
+            Command::CopyPath if self.is_layout_tab() => {
+                let location = self.layout_file_location()?;
+                Ok(ClipboardText::new("the path", location.as_bytes()))
             }
             Command::CopyName | Command::CopyPath | Command::CopyDigest => self.agent_text(command),
             Command::CopyLine if self.marked_lines_here().is_some() => {
@@ -507,24 +509,40 @@ impl Model {
         Ok(ClipboardText::new(what, text.as_bytes()))
     }
 
-    /// Returns the location of the file under the cursor of a memory with a layout.
-    fn current_item_location(&self) -> Option<String> {
-        let row = self.find_row(&self.agent.agent);
-        let row = row.filter(|_| self.screen == Screen::Agent)?;
-        match self.agent.tab {
-            AgentTab::Memory => row.layout_location(&self.agent.memory.items.current_item()?.path),
+    /// Whether the screen shows a tab about a memory with a layout.
+    fn is_layout_tab(&self) -> bool {
+        self.screen == Screen::Agent && self.agent.tab.is_about_layout()
+    }
+
+    /// Returns the location of the file that a tab about a memory with a layout is about: that of the
+    /// item or of the finding.
+    ///
+    /// # Errors
+    /// The tab has no item or finding, or none with a file.
+    fn layout_file_location(&self) -> Result<OsString, String> {
+        let (memory, health) = (&self.agent.memory, &self.agent.health);
+        let path = match self.agent.tab {
             AgentTab::Health => {
-                row.layout_location(self.agent.health.current_finding()?.path.as_deref()?)
+                let finding = health.current_finding();
+                let finding = finding.ok_or("no finding under the cursor")?;
+                finding.path.as_deref().ok_or("the finding names no file")?
             }
-            _ => None,
-        }
+            _ => match (memory.subject_item(), memory.subject_id()) {
+                (Some(item), _) => &item.path,
+                (None, Some(id)) => return Err(format!("{id} is not in the list any more")),
+                (None, None) => return Err("no item under the cursor".to_string()),
+            },
+        };
+        let row = self.find_row(&self.agent.agent);
+        let location = row.and_then(|row| row.layout_location(path));
+        Ok(location.ok_or("the agent has no memory with a layout any more")?)
     }
 
     /// Returns the row under the cursor of a list about a memory with a layout.
     fn current_layout_row(&self) -> Option<(String, TextLine)> {
         let text = match self.agent.tab {
             AgentTab::Memory => {
-                let item = self.agent.memory.items.current_item()?;
+                let item = self.agent.memory.subject_item()?;
                 format!("{}  {}", item.id, item.title)
             }
             AgentTab::Health => describe_finding(self.agent.health.current_finding()?),

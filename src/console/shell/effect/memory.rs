@@ -124,10 +124,16 @@ fn serve_items(
         send_page(Vec::new(), true);
         return Ok(());
     };
+    // Another collection than the requested one is shown from its beginning.
+    let loaded = if Some(&id) == wanted_id {
+        request.loaded
+    } else {
+        0
+    };
     let (mut read, mut wanted) = (0, request.wanted);
     for page in memory.layout.items(&memory.files, &id)? {
         let mut items = page?;
-        let known = request.loaded.saturating_sub(read).min(items.len());
+        let known = loaded.saturating_sub(read).min(items.len());
         read += items.len();
         items.drain(..known);
         for item in &mut items {

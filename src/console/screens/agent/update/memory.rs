@@ -7,7 +7,8 @@ use crate::console::message::Effect;
 use crate::console::model::Model;
 use crate::console::screen::Screen;
 use crate::console::screens::agent::state::memory::{
-    ITEM_STEP, ItemContentRequest, ItemPage, ItemPane, ItemsRequest, OpenedMemory, OperationDraft,
+    ITEM_STEP, ItemContentPane, ItemContentRequest, ItemPage, ItemsRequest, OpenedMemory,
+    OperationDraft,
 };
 use crate::console::screens::agent::state::{AgentTab, MIN_PREVIEW_COLUMNS};
 use crate::console::screens::reset::state::PlanRequest;
@@ -26,6 +27,7 @@ pub fn load(model: &mut Model) -> Vec<Effect> {
     items.wanted = items.loaded.len().max(ITEM_STEP);
     items.is_complete = false;
     items.is_outdated = true;
+    items.reread.clear();
     items.failure = None;
     vec![Effect::ReadItems(ItemsRequest {
         number,
@@ -46,7 +48,7 @@ fn open_collection(model: &mut Model, id: String) -> Vec<Effect> {
     let memory = &mut model.agent.memory;
     memory.collection = Some(id);
     memory.items = Default::default();
-    memory.content = ItemPane::default();
+    memory.content = ItemContentPane::default();
     load(model)
 }
 
@@ -66,29 +68,29 @@ pub fn handle_opened(model: &mut Model, number: u64, opened: Result<OpenedMemory
         Err(_) => {
             memory.items.clear();
             memory.items.is_complete = true;
-            memory.items.is_outdated = false;
         }
     }
     memory.opened = Some(opened);
-    model.is_dirty = true;
+    model.is_dirty |= model.screen == Screen::Agent;
 }
 
-/// Appends items that were read, or says why there are no more.
+/// Shows items that were read, or says why there are no more.
 pub fn handle_items(model: &mut Model, number: u64, page: Result<ItemPage, String>) {
     let now = model.now.local_time;
     let memory = &mut model.agent.memory;
     if number != memory.number {
         return;
     }
-    let items = &mut memory.items;
-    if std::mem::take(&mut items.is_outdated) {
-        items.clear();
-        items.read_at = Some(now);
-    }
     match page {
-        Ok(page) => items.append(page),
-        Err(why) if memory.opened.is_none() => memory.opened = Some(Err(why)),
-        Err(why) => items.failure = Some(why),
+        Ok(page) => memory.items.add_page(page, now),
+        Err(why) => {
+            memory.items.finish_reread(now);
+            if memory.opened.is_none() {
+                memory.opened = Some(Err(why));
+            } else {
+                memory.items.failure = Some(why);
+            }
+        }
     }
     model.is_dirty |= model.screen == Screen::Agent;
 }
@@ -110,8 +112,13 @@ pub fn handle_items_paused(model: &mut Model, number: u64) -> Vec<Effect> {
 /// Returns what the lists on the screen need: more items where the cursor is near the last one, and the
 /// content of the item under the cursor where it is shown.
 pub fn request_due(model: &mut Model) -> Vec<Effect> {
-    if model.screen != Screen::Agent || model.agent.tab != AgentTab::Memory {
-        return Vec::new();
+    match (model.screen, model.agent.tab) {
+        (Screen::Agent, AgentTab::Memory) if model.agent.memory.number == 0 => return load(model),
+        (Screen::Agent, AgentTab::Health) if model.agent.health.number == 0 => {
+            return check_health(model);
+        }
+        (Screen::Agent, AgentTab::Memory) => {}
+        _ => return Vec::new(),
     }
     let items = request_more_items(model, model.agent.memory.items.filter.is_empty());
     items.into_iter().chain(request_content(model)).collect()
@@ -191,10 +198,7 @@ pub fn move_cursor(model: &mut Model, by: isize) -> Vec<Effect> {
             _ => Vec::new(),
         };
     }
-    let items = &mut memory.items;
-    let next = step_index(items.cursor_index(), by, items.shown.len());
-    items.cursor_id = items.shown_item(next).map(|item| item.id.clone());
-    items.list.cursor = next;
+    memory.items.move_cursor(by);
     request_more_items(model, by > 0).into_iter().collect()
 }
 
@@ -204,9 +208,15 @@ pub fn open_selected(model: &mut Model) -> Vec<Effect> {
     if std::mem::take(&mut memory.has_collection_focus) {
         return Vec::new();
     }
-    // The content follows, as all that is due.
-    memory.content.is_open = memory.items.current_item().is_some();
-    memory.items.cursor_id = memory.items.current_item().map(|item| item.id.clone());
+    let Some(id) = memory.items.current_item().map(|item| item.id.clone()) else {
+        return Vec::new();
+    };
+    if memory.content.item() != Some(&id) {
+        memory.content = ItemContentPane::default();
+    }
+    // The content is requested with all that is due.
+    memory.content.is_open = true;
+    memory.items.cursor_id = Some(id);
     Vec::new()
 }
 
@@ -277,6 +287,13 @@ pub fn move_finding_cursor(model: &mut Model, by: isize) {
 
 /// Checks that the screen shows a memory whose layout has operations.
 pub fn check_operations(model: &Model) -> Result<(), String> {
+    let agent = &model.agent.agent;
+    require(
+        model.has_layout(),
+        format!(
+            "{agent} has no layout, so no operations; set layout and memory_dir in its config section"
+        ),
+    )?;
     let key = model.key_hint(Command::NextTab);
     require(
         model.agent.tab == AgentTab::Memory,
@@ -318,9 +335,9 @@ fn continue_operation(model: &mut Model, mut draft: OperationDraft) -> Vec<Effec
         };
         return request_plan(model, request, false);
     }
-    let item = model.agent.memory.items.current_item();
+    let item = model.agent.memory.subject_id();
     let item = item.filter(|_| draft.is_first_required());
-    let text = item.map(|item| item.id.clone()).unwrap_or_default();
+    let text = item.unwrap_or_default().to_string();
     draft.is_prefilled = !text.is_empty();
     model.input_line = Some(Prompt {
         text,

@@ -99,8 +99,9 @@ fn draw_status(model: &Model, canvas: &mut Canvas<'_>, opened: &OpenedMemory) {
     let row = model.find_row(&model.agent.agent);
     let directory = row.and_then(|row| row.layout_location("".as_ref()));
     let directory = directory.unwrap_or_default();
+    let directory = directory.to_string_lossy();
     let room = canvas.room(x + 1);
-    if untrusted::visible_line(&directory).width() <= room {
+    if untrusted::visible_line(&*directory).width() <= room {
         let text = shorten_untrusted(&directory, room);
         canvas.put_right(canvas.width() - 1, y, &text, Role::Dim);
     }
@@ -109,7 +110,7 @@ fn draw_status(model: &Model, canvas: &mut Canvas<'_>, opened: &OpenedMemory) {
 /// Says how many items are read and shown, and whether there are more.
 fn describe_count(items: &ItemList) -> (String, Role) {
     let all = format_count(items.loaded.len() as u64, "item");
-    let all = if items.is_complete {
+    let all = if items.is_complete && items.failure.is_none() {
         all
     } else {
         format!("{all} read")
@@ -121,7 +122,7 @@ fn describe_count(items: &ItemList) -> (String, Role) {
         format!("filter: {filter}  {} of {all}", items.shown.len())
     };
     if let Some(why) = &items.failure {
-        return (format!("{text}, the rest not: {why}"), Role::Bad);
+        return (format!("{text}; cannot read the rest: {why}"), Role::Bad);
     }
     if items.is_outdated || items.is_reading() {
         text.push_str(", reading …");
@@ -163,7 +164,7 @@ fn draw_items(model: &Model, canvas: &mut Canvas<'_>, layout: &ListLayout) {
     if items.shown.is_empty() {
         let text = match (items.is_complete, items.loaded.is_empty()) {
             _ if items.failure.is_some() => "",
-            (_, false) => "No item that is read matches the filter. Esc shows all.",
+            (_, false) => "No loaded item matches the filter; Esc clears it.",
             (true, true) => "No items.",
             (false, true) => "reading …",
         };
@@ -219,8 +220,12 @@ fn draw_content(model: &Model, canvas: &mut Canvas<'_>, x: u16) {
 }
 
 /// Draws the file of the item under the cursor or on the screen, its size, its age and who may see it.
+/// Of an open item that is not in the list any more, only its id is known.
 pub fn draw_details(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
-    let Some(item) = model.agent.memory.items.current_item() else {
+    let memory = &model.agent.memory;
+    let Some(item) = memory.subject_item() else {
+        let id = shorten_untrusted(memory.subject_id().unwrap_or_default(), canvas.room(2));
+        canvas.put_text(1, y, &id, Role::Text);
         return;
     };
     let mut parts = vec![item.id.clone()];
