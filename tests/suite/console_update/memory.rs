@@ -606,7 +606,7 @@ fn operations_are_on_the_memory_tab_only() {
     assert!(
         console
             .message_text()
-            .contains("plain has no layout, so no operations; set layout and memory_dir"),
+            .contains("plain has no memory with a layout; set layout and memory_dir"),
         "{}",
         console.message_text()
     );

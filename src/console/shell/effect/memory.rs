@@ -20,7 +20,7 @@ use crate::engine::Engine;
 
 /// How long an open collection waits for a request of more items: it may keep a directory open, on this
 /// machine or a host.
-const MAX_ITEMS_WAIT: Duration = Duration::from_secs(60);
+pub(super) const MAX_ITEMS_WAIT: Duration = Duration::from_secs(60);
 
 /// The collection whose items are read: the number of its request, and where more of them are
 /// requested. Dropping it ends the job.
@@ -142,7 +142,7 @@ fn serve_items(
         if !items.is_empty() && !send_page(items, false) {
             return Ok(());
         }
-        if !awaits_more(&demand, &mut wanted, read) {
+        if !wait_for_demand(&demand, &mut wanted, read) {
             return Ok(());
         }
     }
@@ -158,7 +158,7 @@ fn send_failure(request: &ItemsRequest, why: String, messages: &Sender<Msg>) -> 
 }
 
 /// Waits until more items are wanted than were read. Returns false if that does not happen in time.
-fn awaits_more(demand: &Receiver<usize>, wanted: &mut usize, read: usize) -> bool {
+fn wait_for_demand(demand: &Receiver<usize>, wanted: &mut usize, read: usize) -> bool {
     loop {
         let more = match demand.try_recv() {
             Err(TryRecvError::Disconnected) => return false,
@@ -201,14 +201,17 @@ mod tests {
     fn collection_is_read_as_far_as_is_wanted() {
         let (sender, demand) = unbounded();
         let mut wanted = 200;
-        assert!(awaits_more(&demand, &mut wanted, 199));
+        assert!(wait_for_demand(&demand, &mut wanted, 199));
         sender.send(400).unwrap();
-        assert!(awaits_more(&demand, &mut wanted, 200), "more was requested");
+        assert!(
+            wait_for_demand(&demand, &mut wanted, 200),
+            "more was requested"
+        );
         sender.send(300).unwrap();
-        assert!(awaits_more(&demand, &mut wanted, 399));
+        assert!(wait_for_demand(&demand, &mut wanted, 399));
         assert_eq!(wanted, 400, "a smaller request takes nothing back");
         // Nothing more is read once another collection is wanted.
         drop(sender);
-        assert!(!awaits_more(&demand, &mut wanted, 10));
+        assert!(!wait_for_demand(&demand, &mut wanted, 10));
     }
 }

@@ -162,6 +162,7 @@ fn refused_thread_answers_plan_with_error() {
 fn test_env(root: &Path) -> ConfigEnvironment {
     ConfigEnvironment {
         uid: 1000,
+        layout_names: vec!["numbers"],
         ..ConfigEnvironment::bare(root)
     }
 }

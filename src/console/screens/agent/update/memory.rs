@@ -290,9 +290,7 @@ pub fn check_operations(model: &Model) -> Result<(), String> {
     let agent = &model.agent.agent;
     require(
         model.has_layout(),
-        format!(
-            "{agent} has no layout, so no operations; set layout and memory_dir in its config section"
-        ),
+        format!("{agent} has no memory with a layout; set layout and memory_dir in its section"),
     )?;
     let key = model.key_hint(Command::NextTab);
     require(
