@@ -4,8 +4,8 @@
 use unicode_width::UnicodeWidthStr;
 
 use super::command::{
-    Command, CommandCategory, CommandSpec, KeyContext, check_enabled, offered_commands,
-    requests_plan,
+    Command, CommandCategory, CommandSpec, KeyContext, changes_files, check_enabled,
+    offered_commands,
 };
 use super::model::Model;
 use super::screen::Screen;
@@ -335,21 +335,6 @@ pub fn draw_pending_question(model: &Model, canvas: &mut Canvas<'_>, end: u16) -
     let after = canvas.put_text(x, y, &key, Role::Key);
     canvas.put_text(after + 1, y, &text, Role::Warn);
     x
-}
-
-/// Whether a command changes files, or leads to nothing but that.
-fn changes_files(command: Command) -> bool {
-    requests_plan(command)
-        || matches!(
-            command,
-            Command::ConfirmPlan
-                | Command::ChooseOperation
-                | Command::EditBaseline
-                | Command::EditExternally
-                | Command::NewBaseline
-                | Command::ReplaceText
-                | Command::NameSigningKey
-        )
 }
 
 /// Whether a hint is useful for the text in the editor.
