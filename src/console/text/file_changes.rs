@@ -1,13 +1,14 @@
 //! Prepares the files that a plan changes or a run changed: what happens to each, and its difference
 //! where its content is known.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::time::Instant;
 
 use super::prepare::compare_texts;
 use super::{LineKind, PreparedText, TextLine};
 use crate::base::digest::Digest;
-use crate::base::quantity::{format_count, format_size};
+use crate::base::quantity::{format_count, format_exact_size};
 use crate::console::screens::reset::state::FileChangesRequest;
 use crate::engine::{FileChange, FileState, PlannedFile};
 use crate::layouts::FileEdit;
@@ -26,8 +27,10 @@ pub fn prepare_file_changes(
         let directory = path_below(root, directory).display();
         TextLine::note(format!("create directory {directory}"))
     }));
+    let edits: HashMap<&Path, &FileEdit> = edits.iter().map(|it| (&*it.path, it)).collect();
     for file in &request.files {
-        let edit = edits.iter().find(|edit| is_edit_of(edit, file));
+        let edit = edits.get(path_below(root, &file.path)).copied();
+        let edit = edit.filter(|edit| is_edit_of(edit, file));
         push_file(&mut text, root, (file, edit), deadline);
     }
     let directories = request.removed_directories.iter();
@@ -39,12 +42,10 @@ pub fn prepare_file_changes(
     text
 }
 
-/// Whether an edit is what the plan makes of a file.
+/// Whether an edit of a file is the planned one.
 fn is_edit_of(edit: &FileEdit, file: &PlannedFile) -> bool {
     let digest = |bytes: &Option<Vec<u8>>| bytes.as_deref().map(Digest::of);
-    file.path.ends_with(&edit.path)
-        && digest(&edit.before) == file.before.digest()
-        && digest(&edit.after) == file.after.digest()
+    digest(&edit.before) == file.before.digest() && digest(&edit.after) == file.after.digest()
 }
 
 fn push_file(
@@ -73,7 +74,9 @@ fn push_file(
 fn push_lines(text: &mut PreparedText, more: PreparedText) {
     if text.ignoring_whitespace.is_some() || more.ignoring_whitespace.is_some() {
         let lines = more.ignoring_whitespace.as_ref().unwrap_or(&more.lines);
-        let all = text.ignoring_whitespace.get_or_insert(text.lines.clone());
+        let all = text
+            .ignoring_whitespace
+            .get_or_insert_with(|| text.lines.clone());
         all.extend(lines.iter().cloned());
     }
     text.lines.extend(more.lines);
@@ -133,13 +136,5 @@ fn describe_size(state: &FileState) -> String {
         }
         FileState::Absent => "no file".to_string(),
         FileState::Special(special) => special.to_string(),
-    }
-}
-
-/// Formats a size with its unit; one below a kibibyte is exact.
-pub fn format_exact_size(bytes: u64) -> String {
-    match bytes {
-        ..1024 => format!("{bytes} B"),
-        _ => format_size(bytes),
     }
 }
