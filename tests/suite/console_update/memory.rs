@@ -614,7 +614,7 @@ fn operations_are_on_the_memory_tab_only() {
 
 #[test]
 fn keys_of_resets_say_why_a_layout_has_none() {
-    let reason = "keeper is never reset: a memory with a layout";
+    let reason = "keeper is never reset (layout without a baseline)";
     for is_open in [false, true] {
         for keys in ["X", "P", "d", "e", "E", "yd"] {
             let mut console = fleet_with_layouts();

@@ -674,13 +674,16 @@ pub fn check_pager(model: &Model) -> Result<(), String> {
     if model.agent.tab == AgentTab::History && model.agent.is_list() {
         return model.selected_entry().map(drop);
     }
-    require(model.pager_text().is_some(), "no text yet")
+    require(model.agent.has_full_text(), "no text yet")
 }
 
 /// Checks that the tab shows a text with something to copy.
 pub fn check_clipboard(model: &Model, command: Command) -> Result<(), String> {
     if !model.agent.tab.is_about_layout() {
         model.check_text()?;
+    }
+    if command == Command::CopyAll {
+        return require(model.agent.has_full_text(), "nothing to copy");
     }
     model.clipboard_text(command).map(drop)
 }

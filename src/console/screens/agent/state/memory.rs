@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, FixedOffset};
+use unicode_width::UnicodeWidthStr;
 
+use crate::base::untrusted;
 use crate::console::filter::{Filter, FilterSubject};
 use crate::console::text::Pane;
 use crate::console::widgets::list_pane::{ListPane, step_index};
@@ -127,10 +129,23 @@ pub struct HealthPane {
     pub findings: Option<Result<Vec<HealthFinding>, String>>,
     /// Number of the current request.
     pub number: u64,
+    /// Cells of the longest texts of the findings.
+    pub cells: FindingCells,
     /// When the checks ended.
     pub checked_at: Option<DateTime<FixedOffset>>,
     /// Position in the findings.
     pub list: ListPane,
+}
+
+/// Cells that the longest texts of some findings take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FindingCells {
+    /// Those of the checks.
+    pub check: u16,
+    /// Those of what was measured.
+    pub measured: u16,
+    /// Those of what the memory says of itself.
+    pub reported: u16,
 }
 
 /// An operation whose arguments are typed one after the other.
@@ -304,7 +319,34 @@ impl ItemContentPane {
     }
 }
 
+impl FindingCells {
+    /// Measures the texts of findings.
+    fn of(findings: &[HealthFinding]) -> FindingCells {
+        let longest = |text: fn(&HealthFinding) -> Option<&str>| {
+            let texts = findings.iter().filter_map(text);
+            let cells = texts.map(|text| untrusted::visible_line(text).width());
+            cells.max().unwrap_or(0).try_into().unwrap_or(u16::MAX)
+        };
+        FindingCells {
+            check: longest(|finding| Some(finding.check)),
+            measured: longest(|finding| finding.measured.as_deref()),
+            reported: longest(|finding| finding.reported.as_deref()),
+        }
+    }
+}
+
 impl HealthPane {
+    /// Shows what the checks found.
+    pub fn show(
+        &mut self,
+        findings: Result<Vec<HealthFinding>, String>,
+        now: DateTime<FixedOffset>,
+    ) {
+        self.findings = Some(findings);
+        self.checked_at = Some(now);
+        self.cells = FindingCells::of(self.findings());
+    }
+
     /// Returns the findings, the worst first.
     pub fn findings(&self) -> &[HealthFinding] {
         match &self.findings {

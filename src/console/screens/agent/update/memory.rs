@@ -270,8 +270,7 @@ pub fn handle_health(model: &mut Model, number: u64, findings: Result<Vec<Health
         return;
     }
     let before = health.current_finding().cloned();
-    health.findings = Some(findings);
-    health.checked_at = Some(now);
+    health.show(findings, now);
     let mut list = health.list;
     list.follow(before.as_ref(), health.findings());
     health.list = list;
