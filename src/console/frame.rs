@@ -10,11 +10,12 @@ use super::command::{
 use super::model::Model;
 use super::screen::Screen;
 use super::screens::agent::state::AgentTab;
-use super::screens::archives::state::{ArchivesPage, MIN_PREVIEW_COLUMNS};
+use super::screens::archives::state::ArchivesPage;
 use super::screens::log::state::MessageLevel;
 use super::screens::log::view::schedule::header_parts;
 use super::screens::reset::state::{PlanView, ResetStage};
 use super::theme::{Role, role_of_state};
+use super::widgets::list_pane::MIN_PREVIEW_COLUMNS;
 use super::widgets::plan_pane::Confirmation;
 use super::widgets::text_pane;
 use crate::base::untrusted;

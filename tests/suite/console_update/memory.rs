@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use memory_shepherd::base::error::{Error, ErrorKind};
+use memory_shepherd::console::agent_row::AgentRow;
 use memory_shepherd::console::command::Command;
 use memory_shepherd::console::keys::key_guard::KEY_GUARD_TIME;
 use memory_shepherd::console::message::{Effect, Msg};
@@ -513,11 +514,9 @@ fn arguments_are_asked_one_after_the_other() {
     let PlanRequest::Edit { request, .. } = planned(&console) else {
         panic!("no operation: {:?}", planned(&console))
     };
-    let arguments = request.arguments.iter();
-    let arguments: Vec<(&str, &str)> = arguments
-        .map(|(name, value)| (name.as_str(), value.as_str()))
-        .collect();
-    assert_eq!(arguments, [("note", "tea-pot.md"), ("to", "kept")]);
+    let expected = [("note", "tea-pot.md"), ("to", "kept")];
+    let expected = expected.map(|(name, value)| (name.to_string(), value.to_string()));
+    assert_eq!(request.arguments, expected.into());
     let mut console = console_with_items(&["tea.md"]);
     console.press("O");
     console.type_line("keep");
@@ -585,6 +584,9 @@ fn keys_of_texts_do_nothing_in_a_list_of_items() {
             "{keys} hides the list"
         );
     }
+    // Neither is there a hit of a search.
+    assert_eq!(console.press("n N"), []);
+    assert_eq!(current_item(&console), "a.md");
 }
 
 #[test]
@@ -639,17 +641,10 @@ fn keys_of_resets_say_why_a_layout_has_none() {
 #[test]
 fn tab_is_left_when_a_changed_config_drops_the_layout() {
     let mut console = console_with_items(&["a.md"]);
-    let rows = console.model.rows.iter().cloned().map(|mut row| {
-        if row.name == "keeper" {
-            row.layout = None;
-            row.baseline = Some("keeper.md".to_string());
-        }
-        row.observation = None;
-        row
+    adopt_keeper(&mut console, |keeper| {
+        keeper.layout = None;
+        keeper.baseline = Some("keeper.md".to_string());
     });
-    let rows = rows.collect();
-    let config = console.model.config.clone();
-    console.send(Msg::ConfigAdopted(config, rows, false));
     assert_eq!(tab(&console), AgentTab::Diff);
     assert!(console.model.agent.memory.items.loaded.is_empty());
 }
@@ -720,18 +715,24 @@ fn open_item_is_copied_wherever_the_cursor_is() {
     assert!(!console.screen_text().contains("a.md"));
 }
 
-/// Adopts a config in which the memory of `keeper` is in another directory.
-fn move_memory_of_keeper(console: &mut TestConsole) {
-    let rows = console.model.rows.iter().cloned().map(|mut row| {
-        if let Some(layout) = row.layout.as_mut().filter(|_| row.name == "keeper") {
-            layout.directory = "/agents/other".into();
-        }
+/// Adopts a config in which `keeper` has changed.
+fn adopt_keeper(console: &mut TestConsole, change: impl Fn(&mut AgentRow)) {
+    let mut rows: Vec<AgentRow> = console.model.rows.iter().cloned().collect();
+    for row in &mut rows {
         row.observation = None;
-        row
-    });
-    let rows = rows.collect();
+        if row.name == "keeper" {
+            change(row);
+        }
+    }
     let config = console.model.config.clone();
     console.send(Msg::ConfigAdopted(config, rows, false));
+}
+
+fn move_memory_of_keeper(console: &mut TestConsole) {
+    adopt_keeper(console, |keeper| {
+        let layout = keeper.layout.as_mut().unwrap();
+        layout.directory = "/agents/other".into();
+    });
 }
 
 #[test]

@@ -17,9 +17,6 @@ use memory::{HealthPane, MemoryPane};
 /// Smallest width of the terminal for two texts side by side, in columns.
 pub const MIN_SIDE_BY_SIDE_COLUMNS: u16 = 110;
 
-/// Smallest width of the terminal for a content beside its list, in columns.
-pub const MIN_PREVIEW_COLUMNS: u16 = 110;
-
 /// Choices for the number of unchanged lines around a change; `None` is all.
 pub const CONTEXT_LINE_CHOICES: [Option<usize>; 5] = [Some(0), Some(3), Some(10), Some(30), None];
 

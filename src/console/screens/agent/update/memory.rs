@@ -6,15 +6,15 @@ use crate::console::command::{Command, require};
 use crate::console::message::Effect;
 use crate::console::model::Model;
 use crate::console::screen::Screen;
+use crate::console::screens::agent::state::AgentTab;
 use crate::console::screens::agent::state::memory::{
     ITEM_STEP, ItemContentPane, ItemContentRequest, ItemPage, ItemsRequest, OpenedMemory,
     OperationDraft,
 };
-use crate::console::screens::agent::state::{AgentTab, MIN_PREVIEW_COLUMNS};
 use crate::console::screens::reset::state::PlanRequest;
 use crate::console::screens::reset::update::request_plan;
 use crate::console::text::PreparedText;
-use crate::console::widgets::list_pane::step_index;
+use crate::console::widgets::list_pane::{MIN_PREVIEW_COLUMNS, step_index};
 use crate::console::widgets::prompt::{Prompt, PromptPurpose};
 use crate::layouts::{HealthFinding, OperationRequest};
 
@@ -95,8 +95,8 @@ pub fn handle_items(model: &mut Model, number: u64, page: Result<ItemPage, Strin
     model.is_dirty |= model.screen == Screen::Agent;
 }
 
-/// Notes that no more items come until they are requested again. Where none has come yet, because a
-/// changed config ended the job, requests all of them again.
+/// Notes that no more items come until they are requested again. Where a changed config ended the job
+/// before the items were read again, requests all of them once more.
 pub fn handle_items_paused(model: &mut Model, number: u64) -> Vec<Effect> {
     let memory = &mut model.agent.memory;
     if number != memory.number {
@@ -332,8 +332,8 @@ fn continue_operation(model: &mut Model, mut draft: OperationDraft) -> Vec<Effec
         };
         return request_plan(model, request, false);
     }
-    let item = model.agent.memory.subject_id();
-    let item = item.filter(|_| draft.is_first_required());
+    let subject = model.agent.memory.subject_id();
+    let item = subject.filter(|_| draft.is_first_required());
     let text = item.unwrap_or_default().to_string();
     draft.is_prefilled = !text.is_empty();
     model.input_line = Some(Prompt {
