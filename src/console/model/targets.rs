@@ -502,8 +502,9 @@ impl Model {
         let (memory, health) = (&self.agent.memory, &self.agent.health);
         let path = match self.agent.tab {
             AgentTab::Health => {
-                let finding = health.current_finding();
-                let finding = finding.ok_or("no finding under the cursor")?;
+                let finding = health
+                    .current_finding()
+                    .ok_or("no finding under the cursor")?;
                 finding.path.as_deref().ok_or("the finding names no file")?
             }
             _ => match (memory.subject_item(), memory.subject_id()) {

@@ -272,6 +272,12 @@ fn filter_shows_loaded_items_that_match() {
     assert_eq!(console.model.screen, Screen::Agent);
     assert!(console.screen_text().contains("coffee"));
     assert_eq!(current_item(&console), "teapot.md");
+    // A hidden character has one mark.
+    console.press("/");
+    console.send(Msg::TextPasted("a\u{202e}b".to_string()));
+    let text = console.screen_text();
+    assert!(text.contains("filter: a‹U+202E›b  0 of 3 items"), "{text}");
+    console.press("Esc");
     // Esc in the line brings the filter back that was in force.
     console.press("/");
     console.type_line("coffee");
@@ -514,8 +520,8 @@ fn arguments_are_asked_one_after_the_other() {
     let PlanRequest::Edit { request, .. } = planned(&console) else {
         panic!("no operation: {:?}", planned(&console))
     };
-    let expected = [("note", "tea-pot.md"), ("to", "kept")];
-    let expected = expected.map(|(name, value)| (name.to_string(), value.to_string()));
+    let expected = [("note", "tea-pot.md"), ("to", "kept")]
+        .map(|(name, value)| (name.to_string(), value.to_string()));
     assert_eq!(request.arguments, expected.into());
     let mut console = console_with_items(&["tea.md"]);
     console.press("O");
@@ -904,8 +910,7 @@ fn id_with_a_dash_is_no_option_in_a_command_line() {
         ("green tea.md", "show 'green tea.md'"),
     ] {
         let console = console_with_items(&[id]);
-        let line = equivalent_command::for_command(&console.model, Command::OpenSelected);
-        let line = line.unwrap();
+        let line = equivalent_command::for_command(&console.model, Command::OpenSelected).unwrap();
         assert!(line.ends_with(argument), "{line}");
     }
 }

@@ -526,7 +526,7 @@ fn leave(model: &mut Model) {
 /// Returns the ages on the screen.
 pub fn visible_ages(model: &Model) -> Vec<String> {
     let row = model.find_row(&model.agent.agent);
-    let ages = row.and_then(|row| row_ages(model, row));
+    let header = row.and_then(|row| row_ages(model, row));
     let read_at = match model.agent.tab {
         AgentTab::Memory => model.agent.memory.items.read_at,
         AgentTab::Health => model.agent.health.checked_at,
@@ -534,8 +534,8 @@ pub fn visible_ages(model: &Model) -> Vec<String> {
     };
     let changed = visible_items(model).filter_map(|item| item.modified);
     let times = read_at.into_iter().chain(changed);
-    let times = times.map(|then| format_age(model.now.local_time, then));
-    ages.into_iter().chain(times).collect()
+    let ages = times.map(|then| format_age(model.now.local_time, then));
+    header.into_iter().chain(ages).collect()
 }
 
 /// Returns the items of a memory with a layout that are on the screen.

@@ -45,10 +45,10 @@ pub fn request_details(model: &mut Model) -> Vec<Effect> {
 
 /// Returns the step whose files are shown: the one under the cursor, else the first that changes any.
 fn step_with_files<'v>(model: &Model, view: &'v PlanView) -> Option<&'v PlanStep> {
-    let mut steps = view.plan.steps.iter().filter(|step| !step.files.is_empty());
-    let current = view.plan.steps.get(model.reset.cursor);
-    let current = current.filter(|step| !step.files.is_empty());
-    current.or_else(|| steps.next())
+    let has_files = |step: &&PlanStep| !step.files.is_empty();
+    let steps = &view.plan.steps;
+    let current = steps.get(model.reset.cursor).filter(has_files);
+    current.or_else(|| steps.iter().find(has_files))
 }
 
 /// Whether the files of the step are on the screen. Copies none of them: there may be many.

@@ -32,9 +32,9 @@ pub(super) struct ItemDemand {
 impl EffectRunner {
     /// Reads items, or lets the job that has the collection open read more of them.
     pub(super) fn read_items(&mut self, request: ItemsRequest) {
-        let known = self.item_demand.as_ref();
-        let known = known.filter(|it| it.number == request.number && request.loaded > 0);
-        if known.is_some_and(|known| known.wanted.send(request.wanted).is_ok()) {
+        let is_continued = |open: &&ItemDemand| open.number == request.number && request.loaded > 0;
+        let open = self.item_demand.as_ref().filter(is_continued);
+        if open.is_some_and(|open| open.wanted.send(request.wanted).is_ok()) {
             return;
         }
         let (wanted, demand) = unbounded();
@@ -74,8 +74,8 @@ impl EffectRunner {
     pub(super) fn compare_file_changes(&self, changes: FileChangesRequest) {
         let request = Request::latest(JobClass::Plan, "file changes");
         self.submit(request, move |engine| {
-            let text = engine.and_then(|it| prepare_file_changes(it, &changes));
-            let text = text.unwrap_or_else(|error| PreparedText::note(error.to_line()));
+            let compared = engine.and_then(|it| prepare_file_changes(it, &changes));
+            let text = compared.unwrap_or_else(|error| PreparedText::note(error.to_line()));
             Msg::FileChangesCompared(changes, text)
         });
     }
@@ -102,10 +102,9 @@ fn serve_items(
         Ok(collections) => collections,
         Err(error) => return send_failure(request, error.to_line(), messages),
     };
-    let ids = || collections.iter().map(|collection| &collection.id);
     let wanted_id = request.collection.as_ref();
-    let id = ids().find(|id| Some(*id) == wanted_id);
-    let id = id.or_else(|| ids().next()).cloned();
+    let found = collections.iter().find(|it| Some(&it.id) == wanted_id);
+    let id = found.or(collections.first()).map(|it| it.id.clone());
     let opened = OpenedMemory {
         layout: memory.layout.name(),
         operations: memory.layout.operations(),

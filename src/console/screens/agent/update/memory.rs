@@ -322,15 +322,14 @@ pub fn begin_operation(model: &mut Model, name: &str) -> Vec<Effect> {
 /// Asks for the next argument of an operation; plans it when all are given.
 fn continue_operation(model: &mut Model, mut draft: OperationDraft) -> Vec<Effect> {
     if draft.argument().is_none() {
-        let request = OperationRequest {
-            operation: draft.spec.name.to_string(),
-            arguments: draft.given,
-        };
-        let request = PlanRequest::Edit {
+        let edit = PlanRequest::Edit {
             agent: draft.agent,
-            request,
+            request: OperationRequest {
+                operation: draft.spec.name.to_string(),
+                arguments: draft.given,
+            },
         };
-        return request_plan(model, request, false);
+        return request_plan(model, edit, false);
     }
     let subject = model.agent.memory.subject_id();
     let item = subject.filter(|_| draft.is_first_required());

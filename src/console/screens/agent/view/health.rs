@@ -65,12 +65,12 @@ fn summarize(health: &HealthPane) -> String {
         HealthSeverity::Warning,
         HealthSeverity::Info,
     ];
-    let counts = severities.map(|severity| match (severity, health.count(severity)) {
+    let describe = |severity| match (severity, health.count(severity)) {
         (_, 0) => None,
         (HealthSeverity::Info, count) => Some(format!("{count} info")),
         (severity, count) => Some(format_count(count as u64, severity.as_str())),
-    });
-    let counts: Vec<String> = counts.into_iter().flatten().collect();
+    };
+    let counts: Vec<String> = severities.into_iter().filter_map(describe).collect();
     match health.findings().len() {
         0 => "no findings".to_string(),
         all => format!(

@@ -13,7 +13,7 @@ use crate::console::model::Model;
 use crate::console::screens::agent::state::memory::{ItemList, OpenedMemory};
 use crate::console::theme::Role;
 use crate::console::widgets::canvas::{
-    Canvas, fit_start_of_sentence, shorten_untrusted, truncate_untrusted,
+    Canvas, fit_start_of_sentence, shorten_untrusted, truncate, truncate_untrusted,
 };
 use crate::console::widgets::list_pane::{Columns, MIN_PREVIEW_COLUMNS, draw_unloaded};
 use crate::layouts::MemoryItem;
@@ -116,7 +116,8 @@ fn describe_count(items: &ItemList) -> (String, Role) {
     let mut text = if items.filter.is_empty() {
         all
     } else {
-        let filter = truncate_untrusted(&items.filter, MAX_FILTER_CELLS);
+        // The whole text is made visible where it is drawn.
+        let filter = truncate(&items.filter, MAX_FILTER_CELLS);
         format!("filter: {filter}  {} of {all}", items.shown.len())
     };
     if let Some(why) = &items.failure {
