@@ -164,7 +164,7 @@ commands! { |model, command, key|
         _ if reset::check_hidden_agents(model) => reset::drop_hidden_agents(model);
     RetryFailed            "retry"          "retry"              Actions/Plan  &[Outcome], ["r"], "Plan again for failed, refused and not started agents":
         _ if model.retry_request() => reset::retry_failed(model);
-    ChooseOperation        "operation"      "operation"          Actions/Write &[Agent], ["O"], "Choose an operation on the memory; its plan comes first"
+    ChooseOperation        "operation"      "operation"          Actions/Write &[Agent], ["O"], "Choose an operation on the memory and plan it"
         offered if (model.has_layout()):
         _ if memory::check_operations(model) => memory::choose_operation(model);
     EditBaseline           "edit"           "edit"               Actions/Write &[Fleet, Agent, Baselines, Comparison], ["e"], "Edit the baseline of this agent":
