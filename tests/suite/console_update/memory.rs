@@ -72,6 +72,12 @@ fn copied_text(console: &mut TestConsole, keys: &str) -> Option<String> {
     copies.next()
 }
 
+/// Returns how often the texts of `keeper` were requested.
+fn count_text_requests(console: &TestConsole) -> usize {
+    let request = Effect::PrepareTexts("keeper".to_string());
+    console.effects.iter().filter(|it| **it == request).count()
+}
+
 fn is_items_request(effect: &Effect) -> bool {
     matches!(effect, Effect::ReadItems(_))
 }
@@ -752,7 +758,9 @@ fn changed_memory_dir_is_read_again() {
     assert!(!text.contains("old.md"), "{text}");
     let requests = console.effects.iter().filter(|it| is_items_request(it));
     assert_eq!(requests.count(), 1, "{:?}", console.effects);
+    assert_eq!(count_text_requests(&console), 1, "{:?}", console.effects);
     let number = console.items_request().number;
+    assert_ne!(number, 0);
     console.deliver_collections(number);
     console.deliver_items(number, &["new.md"], true);
     let text = console.screen_text();
@@ -777,6 +785,7 @@ fn changed_memory_dir_is_checked_again() {
     });
     let number = checks.next().expect("no checks");
     assert_eq!(checks.next(), None);
+    assert_eq!(count_text_requests(&console), 1, "{:?}", console.effects);
     console.send(Msg::MemoryChecked(number, Ok(vec![finding("new.md")])));
     assert!(console.screen_text().contains("new.md:3"));
     let path = copied_text(&mut console, "yp");
@@ -790,9 +799,11 @@ fn memory_that_moved_unseen_is_read_when_shown() {
     console.effects.clear();
     move_memory_of_keeper(&mut console);
     assert!(!console.effects.iter().any(is_items_request));
+    assert_eq!(count_text_requests(&console), 0, "{:?}", console.effects);
     console.select_agent("keeper");
     console.press("Enter");
     assert_eq!(console.items_request().loaded, 0);
+    assert_eq!(count_text_requests(&console), 1, "{:?}", console.effects);
 }
 
 #[test]
