@@ -2,6 +2,8 @@
 //! drawn frame, their number stays within budgets, and text from agents is never
 //! anything but text.
 
+mod memory;
+
 use std::io::{self, Write};
 use std::time::Duration;
 
@@ -9,27 +11,21 @@ use memory_shepherd::archive::{EntryKind, WrittenEntry};
 use memory_shepherd::base::digest::Digest;
 use memory_shepherd::console::keys::key_guard::KEY_GUARD_TIME;
 use memory_shepherd::console::message::Msg;
-use memory_shepherd::console::screens::agent::state::memory::{ItemPage, OpenedMemory};
 use memory_shepherd::console::screens::log::state::MessageLevel;
 use memory_shepherd::console::screens::reset::state::ResetStage;
 use memory_shepherd::console::shell::terminal::{FramePacer, Painter, TerminalFeatures};
-use memory_shepherd::console::text;
 use memory_shepherd::console::theme::{BUILT_IN_THEMES, Theme};
 use memory_shepherd::console::view;
 use memory_shepherd::engine::{
     BaselineList, BaselineState, FindingSubject, Outcome, RunProgress, RunStage as Step, State,
     UndoMode,
 };
-use memory_shepherd::layouts::{Collection, HealthFinding, HealthSeverity, ItemContent};
 use proptest::prelude::*;
 use ratatui::backend::TestBackend;
 use ratatui::buffer::Cell;
 use ratatui::style::{Color, Modifier};
 
-use crate::console_fixture::{
-    OPERATIONS, TestConsole, fleet_of, fleet_with_layouts, keys_message, memory_item,
-    opened_baseline,
-};
+use crate::console_fixture::{TestConsole, fleet_of, keys_message, opened_baseline};
 use crate::engine_samples::{
     baseline_list, baseline_plan, baseline_summary, baseline_texts, baseline_versions,
     config_error_of, finding, observation_of, plan, run_report, run_summary, sample_history,
@@ -802,115 +798,6 @@ fn hostile_names_hosts_and_notes_are_shown_as_text() {
         hostile.show_problems();
         hostile.show_names();
         hostile.show_editor();
-    }
-}
-
-/// Shows a memory with a layout whose ids, titles, paths, contents and findings have a text in them.
-/// Draws a frame after each step, and returns the rows of the program's own text.
-fn show_layout_memory(payload: &[u8], what: &str) -> Vec<[String; 3]> {
-    let mut wire = EmulatedConsole::new(fleet_with_layouts());
-    // The emulator drops the replacement character.
-    let evil = String::from_utf8_lossy(payload).replace('\u{fffd}', "");
-    let mut rows = Vec::new();
-    let mut draw = |wire: &mut EmulatedConsole| {
-        wire.draw_frame(what);
-        let row = |row| wire.emulator_row(row).trim_end().to_string();
-        rows.push([0, 1, 2].map(row));
-    };
-    wire.console.select_agent("keeper");
-    wire.console.press("Enter");
-    let number = wire.console.items_request().number;
-    let collection = |id: &str| Collection {
-        id: format!("{id}{evil}"),
-        title: format!("{id} {evil}"),
-    };
-    let collections = vec![collection("new"), collection("kept")];
-    let opened = OpenedMemory {
-        layout: "notes",
-        collection: Some(collections[0].id.clone()),
-        collections,
-        operations: &OPERATIONS,
-    };
-    wire.console
-        .send(Msg::MemoryOpened(number, Ok(Box::new(opened))));
-    let mut items = vec![memory_item(&format!("a{evil}")), memory_item(&evil)];
-    items[0].title = String::new();
-    items[0].path = "plain.md".into();
-    items[1].visible_to = Some(evil.clone());
-    let page = ItemPage {
-        items,
-        is_last: true,
-    };
-    wire.console.send(Msg::ItemsRead(number, Ok(page)));
-    draw(&mut wire);
-    let answer_content = |wire: &mut EmulatedConsole| {
-        let request = wire.console.model.agent.memory.content.request.clone();
-        let content = ItemContent {
-            bytes: [b"# text\n", payload, b"\nend\n"].concat(),
-            given: Some(payload.to_vec()),
-        };
-        let text = text::prepare_item(&content);
-        wire.console
-            .send(Msg::ItemContentRead(request.unwrap(), Ok(text)));
-    };
-    for keys in ["j", "Enter"] {
-        wire.console.press(keys);
-        answer_content(&mut wire);
-        draw(&mut wire);
-    }
-    for keys in [
-        "G", "q", "O", "k e e p", "Enter", "Esc", "Left", "Enter", "/",
-    ] {
-        wire.console.press(keys);
-        draw(&mut wire);
-    }
-    wire.console.send(Msg::TextPasted(evil.clone()));
-    draw(&mut wire);
-    for keys in ["Enter", "Esc", "Tab"] {
-        wire.console.press(keys);
-        draw(&mut wire);
-    }
-    let number = wire.console.model.agent.health.number;
-    let named = HealthFinding {
-        check: "long",
-        severity: HealthSeverity::Error,
-        path: Some(evil.clone().into()),
-        line: Some(3),
-        id: None,
-        measured: Some(evil.clone()),
-        reported: Some(evil.clone()),
-        why: "a note has one line",
-        remedy: "rewrite it",
-    };
-    let unnamed = HealthFinding {
-        path: None,
-        id: Some(evil.clone()),
-        ..named.clone()
-    };
-    let found = vec![named, unnamed];
-    wire.console.send(Msg::MemoryChecked(number, Ok(found)));
-    draw(&mut wire);
-    wire.console.press("j");
-    draw(&mut wire);
-    wire.console.send(Msg::MemoryChecked(number, Err(evil)));
-    draw(&mut wire);
-    rows
-}
-
-#[test]
-fn hostile_items_and_findings_are_shown_as_text() {
-    let plain = show_layout_memory(b"a note", "plain");
-    assert!(plain[0][0].starts_with("keeper "), "{plain:?}");
-    for payload in all_payloads() {
-        let what = excerpt(&payload);
-        let hostile = show_layout_memory(&payload, &what);
-        for (hostile, plain) in hostile.iter().zip(&plain) {
-            assert_eq!(hostile[0], plain[0], "{what}");
-            // Behind the tabs, an open content has the number of its hits.
-            let tabs = |rows: &[String; 3]| rows[1].split("  ").next().map(str::to_string);
-            assert_eq!(tabs(hostile), tabs(plain), "{what}");
-            assert_eq!(hostile[2], plain[2], "{what}");
-        }
     }
 }
 

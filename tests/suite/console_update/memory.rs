@@ -1,14 +1,14 @@
 //! The Memory and Health tabs of an agent with a layout, and operations on its memory.
 
+mod operations;
+
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use memory_shepherd::base::error::{Error, ErrorKind};
 use memory_shepherd::console::agent_row::AgentRow;
 use memory_shepherd::console::command::Command;
-use memory_shepherd::console::keys::key_guard::KEY_GUARD_TIME;
 use memory_shepherd::console::message::{Effect, Msg};
 use memory_shepherd::console::model::equivalent_command;
 use memory_shepherd::console::screen::Screen;
@@ -16,13 +16,12 @@ use memory_shepherd::console::screens::agent::state::AgentTab;
 use memory_shepherd::console::screens::agent::state::memory::{
     ItemContentRequest, ItemPage, ItemsRequest, MemoryPane,
 };
-use memory_shepherd::console::screens::reset::state::{PlanRequest, ResetStage};
+use memory_shepherd::console::screens::reset::state::PlanRequest;
 use memory_shepherd::console::text::PreparedText;
-use memory_shepherd::engine::{Operation, Outcome, UndoMode, UndoTarget};
-use memory_shepherd::layouts::{HealthFinding, HealthSeverity, OperationRequest};
+use memory_shepherd::engine::Outcome;
+use memory_shepherd::layouts::{HealthFinding, HealthSeverity};
 
-use crate::console_fixture::{TestConsole, edit_plan, fleet_with_layouts, memory_item};
-use crate::engine_samples::{run_report, run_summary};
+use crate::console_fixture::{TestConsole, fleet_with_layouts, memory_item};
 
 /// A console that shows the memory of `keeper`, with these items.
 fn console_with_items(ids: &[&str]) -> TestConsole {
@@ -427,16 +426,6 @@ fn findings_are_listed_with_what_to_do() {
     assert!(console.screen_text().contains("No findings."));
 }
 
-fn keep_request(note: &str) -> PlanRequest {
-    PlanRequest::Edit {
-        agent: "keeper".to_string(),
-        request: OperationRequest {
-            operation: "keep".to_string(),
-            arguments: [("note".to_string(), note.to_string())].into(),
-        },
-    }
-}
-
 /// Returns the plan that was requested last.
 fn planned(console: &TestConsole) -> &PlanRequest {
     let mut effects = console.effects.iter().rev();
@@ -445,139 +434,6 @@ fn planned(console: &TestConsole) -> &PlanRequest {
         _ => None,
     });
     request.expect("no plan was requested")
-}
-
-#[test]
-fn operation_is_planned_applied_and_undone() {
-    let mut console = console_with_items(&["tea.md", "long.md"]);
-    console.press("O");
-    console.type_line("keep");
-    console.press("Enter");
-    let line = console.model.input_line.clone().unwrap();
-    assert_eq!(line.text, "tea.md", "the item under the cursor");
-    console.press("Enter");
-    assert_eq!(planned(&console), &keep_request("tea.md"));
-    console.answer_plan(edit_plan());
-    console.advance(KEY_GUARD_TIME);
-    let text = console.screen_text();
-    for part in [
-        "EDIT PLAN",
-        "1 created, 1 changed, 1 removed",
-        "files of keeper in /agents/keeper: 1 created",
-        "create kept/tea.md, 1 line, 18 B",
-        "remove tea.md",
-        "memory keeper apply keep note=tea.md --plan ",
-        "Press y to edit",
-    ] {
-        assert!(text.contains(part), "{part}: {text}");
-    }
-    console.press("Enter Space");
-    assert!(!console.model.is_running(), "Enter never confirms");
-    console.press("y");
-    assert_eq!(console.applied_agents(), ["keeper"]);
-    let mut report = run_report(&[("keeper", Outcome::Ok, None)]);
-    report.operation = Operation::Edit;
-    console.send(Msg::RunEnded(Box::new(report)));
-    assert!(matches!(console.model.reset.stage, ResetStage::Result(_)));
-    assert!(console.screen_text().contains("undoes this run"));
-    console.press("u");
-    let run = UndoTarget::Run("7f3c0a11".to_string());
-    assert_eq!(planned(&console), &PlanRequest::Undo(run, UndoMode::Refuse));
-    // Back through the result to the tab, which is read again: the log has a new run of the agent.
-    console.send(Msg::LogLoaded(Ok(vec![run_summary(
-        "7f3c0a11",
-        0,
-        &[("keeper", Outcome::Ok)],
-    )])));
-    console.effects.clear();
-    console.press("Esc Esc");
-    assert_eq!(
-        (console.model.screen, tab(&console)),
-        (Screen::Agent, AgentTab::Memory)
-    );
-    let request = console.items_request();
-    assert_eq!((request.agent.as_str(), request.loaded), ("keeper", 0));
-}
-
-#[test]
-fn arguments_are_asked_one_after_the_other() {
-    let mut console = console_with_items(&["tea.md"]);
-    let text_of = |console: &TestConsole| console.model.input_line.clone().unwrap().text;
-    console.press("O");
-    console.type_line("move");
-    console.press("Enter");
-    assert!(console.screen_text().contains("move: why (optional): "));
-    console.press("Enter");
-    assert_eq!(
-        text_of(&console),
-        "tea.md",
-        "the first that has to be given"
-    );
-    // Typing replaces what is in the line, and Backspace keeps it to change it.
-    console.press("Backspace Backspace Backspace");
-    console.type_line("-pot.md");
-    assert_eq!(text_of(&console), "tea-pot.md");
-    console.press("Enter");
-    assert_eq!(text_of(&console), "");
-    console.press("Enter");
-    assert_eq!(console.message_text(), "move needs to; Esc cancels");
-    console.type_line("kept");
-    console.press("Enter");
-    let PlanRequest::Edit { request, .. } = planned(&console) else {
-        panic!("no operation: {:?}", planned(&console))
-    };
-    let expected = [("note", "tea-pot.md"), ("to", "kept")]
-        .map(|(name, value)| (name.to_string(), value.to_string()));
-    assert_eq!(request.arguments, expected.into());
-    let mut console = console_with_items(&["tea.md"]);
-    console.press("O");
-    console.type_line("keep");
-    console.press("Enter");
-    console.type_line("other.md");
-    assert_eq!(text_of(&console), "other.md");
-    console.press("Esc");
-    assert!(console.model.input_line.is_none());
-    let is_plan = |effect: &Effect| matches!(effect, Effect::MakePlan(..));
-    assert!(!console.effects.iter().any(is_plan));
-}
-
-#[test]
-fn refused_operation_says_why() {
-    let mut console = console_with_items(&["tea.md"]);
-    console.press("O");
-    console.type_line("keep");
-    console.press("Enter Enter");
-    let error = Error::new(ErrorKind::User, "there is no file tea.md").with_hint("read it again");
-    let id = console.model.reset.requests.last_id;
-    console.send(Msg::PlanMade(id, Err(error)));
-    assert_eq!(
-        console.message_text(),
-        "there is no file tea.md; read it again"
-    );
-    assert_eq!(
-        (console.model.screen, tab(&console)),
-        (Screen::Agent, AgentTab::Memory)
-    );
-    // A plan without steps shows its reason, and nothing confirms it.
-    console.press("O");
-    console.type_line("keep");
-    console.press("Enter Enter");
-    let mut nothing = edit_plan();
-    nothing.steps.clear();
-    nothing.skipped = vec![crate::engine_samples::skipped_agent(
-        "keeper",
-        memory_shepherd::engine::State::Layout,
-        "the files are as they would be",
-    )];
-    console.answer_plan(nothing);
-    console.advance(KEY_GUARD_TIME);
-    assert!(
-        console
-            .screen_text()
-            .contains("the files are as they would be")
-    );
-    console.press("y");
-    assert!(!console.model.is_running());
 }
 
 #[test]
@@ -599,31 +455,6 @@ fn keys_of_texts_do_nothing_in_a_list_of_items() {
     // Neither is there a hit of a search.
     assert_eq!(console.press("n N"), []);
     assert_eq!(current_item(&console), "a.md");
-}
-
-#[test]
-fn operations_are_on_the_memory_tab_only() {
-    let mut console = fleet_with_layouts();
-    console.select_agent("keeper");
-    console.press("Enter O");
-    assert_eq!(console.message_text(), "the memory is not read yet");
-    console.press("Tab O");
-    assert!(
-        console.message_text().contains("on the Memory tab"),
-        "{}",
-        console.message_text()
-    );
-    console.press("1");
-    console.select_agent("plain");
-    console.press("Enter O");
-    assert!(console.model.overlay.is_none());
-    assert!(
-        console
-            .message_text()
-            .contains("plain has no memory with a layout; set layout and memory_dir"),
-        "{}",
-        console.message_text()
-    );
 }
 
 #[test]
