@@ -31,6 +31,14 @@ pub fn format_size(bytes: u64) -> String {
     }
 }
 
+/// Formats a number of bytes with its unit, exactly below 1024: `812 B`, `14.1K`.
+pub fn format_exact_size(bytes: u64) -> String {
+    match bytes {
+        ..1024 => format!("{bytes} B"),
+        _ => format_size(bytes),
+    }
+}
+
 /// Formats a number of bytes for sentences: `812 bytes`, `14.1 KB`, `3.2 MB`. A KB has 1024 bytes.
 pub fn describe_size(bytes: u64) -> String {
     match scale(bytes) {
@@ -97,6 +105,7 @@ mod tests {
             formatted,
             ["1023", "1.0K", "14.1K", "3.0M", "5.0G", "2048.0T"]
         );
+        assert_eq!([1, 1024].map(format_exact_size), ["1 B", "1.0K"]);
         assert_eq!(describe_size(1), "1 byte");
         assert_eq!(describe_size(1900), "1.9 KB");
     }

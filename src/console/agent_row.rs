@@ -1,5 +1,6 @@
 //! One agent of the fleet, with what was observed of it.
 
+use std::ffi::OsString;
 use std::path::Path;
 
 use crate::config::{Agent, AgentLayout};
@@ -16,7 +17,7 @@ pub struct AgentRow {
     pub host_name: Option<String>,
     /// File name of its baseline; none for an agent that is never reset.
     pub baseline: Option<String>,
-    /// The memory of several files that it has.
+    /// Its memory with a layout; none without one.
     pub layout: Option<AgentLayout>,
     /// Current observation; `None` until it is read.
     pub observation: Option<Box<Observation>>,
@@ -51,18 +52,17 @@ impl AgentRow {
 
     /// Returns the location of a file of its memory with a layout, in the syntax of `scp`; of the directory
     /// for an empty path.
-    pub fn layout_location(&self, path: &Path) -> Option<String> {
+    pub fn layout_location(&self, path: &Path) -> Option<OsString> {
         let directory = &self.layout.as_ref()?.directory;
-        // Without a slash at the end.
-        let path = if path.as_os_str().is_empty() {
-            directory.clone()
+        let host = self.host_name.as_ref().map(|host| format!("{host}:"));
+        let mut location = OsString::from(host.unwrap_or_default());
+        if path.as_os_str().is_empty() {
+            // Without a slash at the end.
+            location.push(directory);
         } else {
-            directory.join(path)
-        };
-        Some(match &self.host_name {
-            Some(host) => format!("{host}:{}", path.display()),
-            None => path.display().to_string(),
-        })
+            location.push(directory.join(path));
+        }
+        Some(location)
     }
 
     /// Whether it only has a memory with a layout, which no baseline replaces.

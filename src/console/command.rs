@@ -249,8 +249,8 @@ pub fn offered_commands(model: &Model) -> impl Iterator<Item = &'static CommandS
 pub fn check_enabled(command: Command, model: &Model) -> Result<(), String> {
     let context = model.key_context();
     let contexts = model.preferences.keymap.spec_of(command).contexts;
-    let is_here = contexts.contains(&context) || contexts.contains(&Any);
-    require(is_here, "not on this screen")?;
+    let is_available = contexts.contains(&context) || contexts.contains(&Any);
+    require(is_available, "not on this screen")?;
     table::check(command, context, model)
 }
 
@@ -263,26 +263,23 @@ pub(super) fn require(condition: bool, reason: impl Into<String>) -> Result<(), 
     }
 }
 
+/// How a command leads to changes of files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ChangeKind {
+    /// It requests a plan, which then waits for confirmation.
+    Plan,
+    /// It changes files itself, or leads to nothing but changes.
+    Write,
+}
+
 /// Whether a command requests a plan, which then waits for confirmation.
 pub fn requests_plan(command: Command) -> bool {
-    matches!(
-        command,
-        Command::PlanReset
-            | Command::PlanPush
-            | Command::ChangeKeptScratch
-            | Command::PlanUndo
-            | Command::UndoSave
-            | Command::PlanRedo
-            | Command::PlanOtherUndo
-            | Command::RetryFailed
-            | Command::UndoAppend
-            | Command::UndoOverwrite
-            | Command::PlanRestore
-            | Command::PlanEntryRestore
-            | Command::PlanSeal
-            | Command::PlanPrune
-            | Command::ControlTimer
-    )
+    table::change_kind(command) == Some(ChangeKind::Plan)
+}
+
+/// Whether a command changes files, or leads to nothing but changes.
+pub fn changes_files(command: Command) -> bool {
+    table::change_kind(command).is_some()
 }
 
 #[cfg(test)]

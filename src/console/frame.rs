@@ -4,17 +4,18 @@
 use unicode_width::UnicodeWidthStr;
 
 use super::command::{
-    Command, CommandCategory, CommandSpec, KeyContext, check_enabled, offered_commands,
-    requests_plan,
+    Command, CommandCategory, CommandSpec, KeyContext, changes_files, check_enabled,
+    offered_commands,
 };
 use super::model::Model;
 use super::screen::Screen;
 use super::screens::agent::state::AgentTab;
-use super::screens::archives::state::{ArchivesPage, MIN_PREVIEW_COLUMNS};
+use super::screens::archives::state::ArchivesPage;
 use super::screens::log::state::MessageLevel;
 use super::screens::log::view::schedule::header_parts;
 use super::screens::reset::state::{PlanView, ResetStage};
 use super::theme::{Role, role_of_state};
+use super::widgets::list_pane::MIN_PREVIEW_COLUMNS;
 use super::widgets::plan_pane::Confirmation;
 use super::widgets::text_pane;
 use crate::base::untrusted;
@@ -335,21 +336,6 @@ pub fn draw_pending_question(model: &Model, canvas: &mut Canvas<'_>, end: u16) -
     let after = canvas.put_text(x, y, &key, Role::Key);
     canvas.put_text(after + 1, y, &text, Role::Warn);
     x
-}
-
-/// Whether a command changes files, or leads to nothing but that.
-fn changes_files(command: Command) -> bool {
-    requests_plan(command)
-        || matches!(
-            command,
-            Command::ConfirmPlan
-                | Command::ChooseOperation
-                | Command::EditBaseline
-                | Command::EditExternally
-                | Command::NewBaseline
-                | Command::ReplaceText
-                | Command::NameSigningKey
-        )
 }
 
 /// Whether a hint is useful for the text in the editor.

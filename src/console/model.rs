@@ -352,17 +352,11 @@ impl Model {
     }
 
     /// Checks that changes are not refused.
-    ///
-    /// # Errors
-    /// The reason why they are.
     pub fn check_writable(&self) -> Result<(), String> {
         self.read_only_reason().map_or(Ok(()), Err)
     }
 
     /// Checks that the console was not started read-only.
-    ///
-    /// # Errors
-    /// The reason why changes are refused.
     pub fn check_started_writable(&self) -> Result<(), String> {
         if self.read_only.is_forced {
             return self.check_writable();
@@ -371,9 +365,6 @@ impl Model {
     }
 
     /// Checks that no run is in progress.
-    ///
-    /// # Errors
-    /// The reason why a command has to wait.
     pub fn check_no_run(&self) -> Result<(), String> {
         let key = self.key_hint(Command::GoReset);
         let reason = format!("a run is in progress; {key} shows it");

@@ -146,12 +146,7 @@ pub(super) fn fit_lists(model: &mut Model) {
             memory.collection_list.cursor = memory.collection_index();
             let count = memory.collections().len();
             memory.collection_list.fit(count, height);
-            // While they are read again, the cursor waits for its item.
-            if !memory.items.is_outdated {
-                memory.items.list.cursor = memory.items.cursor_index();
-                let count = memory.items.shown.len();
-                memory.items.list.fit(count, height);
-            }
+            memory.items.list.fit(memory.items.shown.len(), height);
             health.list.fit(health.findings().len(), height);
         }
         Screen::Baselines => {

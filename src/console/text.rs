@@ -15,7 +15,7 @@ use std::ops::Range;
 
 pub use arrangement::{Arrangement, PaneItem};
 pub use comparison::{ComparedTexts, Comparison, TextOptions};
-pub use file_changes::{format_exact_size, prepare_file_changes, prepare_recorded_changes};
+pub use file_changes::{prepare_file_changes, prepare_recorded_changes};
 pub use prepare::{
     PreparedText, prepare_baseline_diff, prepare_comparison, prepare_diff, prepare_entry,
     prepare_item, prepare_run_diff, prepare_scratch, prepare_whole,

@@ -577,14 +577,14 @@ fn handle_config_adopted(
         if has_moved && model.agent.agent == row.name {
             // The loaded texts are of another memory.
             model.agent = model.agent.for_agent(row.name.clone());
-            effects.push(Effect::PrepareTexts(row.name.clone()));
+            model.agent.is_text_due = true;
         }
         let saved = known.and_then(|known| known.observation_to_save().cloned());
         row.saved_observation = saved.map(Box::new);
         row
     };
     model.rows = rows.into_iter().map(new).collect();
-    effects.extend(agent::update::keep_tab_offered(model));
+    agent::update::keep_tab_offered(model);
     let rows = &model.rows;
     model.fleet.marks.retain(|name| rows.place(name).is_some());
     model.trouble.retain(|name| rows.place(name).is_some());

@@ -2,6 +2,8 @@
 //! drawn frame, their number stays within budgets, and text from agents is never
 //! anything but text.
 
+mod memory;
+
 use std::io::{self, Write};
 use std::time::Duration;
 

@@ -357,6 +357,11 @@ impl TestConsole {
         effects
     }
 
+    /// Moves the cursor of the fleet to an agent.
+    pub fn select_agent(&mut self, name: &str) {
+        self.model.fleet.set_cursor(Some(name.to_string()));
+    }
+
     /// Opens the Memory tab of the agent under the cursor, and delivers its collections.
     pub fn open_memory(&mut self) -> ItemsRequest {
         self.press("Enter");

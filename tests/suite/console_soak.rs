@@ -12,9 +12,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use memory_shepherd::base::error::{Error, ErrorKind};
+use memory_shepherd::config::AgentLayout;
+use memory_shepherd::console::agent_row::AgentRow;
 use memory_shepherd::console::command::COMMAND_TABLE;
 use memory_shepherd::console::keys::key::{self, Key};
 use memory_shepherd::console::message::{Effect, Msg};
+use memory_shepherd::console::screens::agent::state::memory::{
+    ItemPage, ItemsRequest, OpenedMemory,
+};
 use memory_shepherd::console::screens::log::state::MessageLevel;
 use memory_shepherd::console::screens::reset::state::PlanRequest;
 use memory_shepherd::console::shell::terminal::{Painter, TerminalFeatures};
@@ -24,9 +29,12 @@ use memory_shepherd::engine::{
     Outcome, Reachability, RunDiff, RunDiffSide, RunProgress, RunStage as Step, ScratchRequest,
     State, UndoMode,
 };
+use memory_shepherd::layouts::{Collection, HealthFinding, HealthSeverity, ItemContent};
 use memory_shepherd::transport::sftp::askpass;
 
-use crate::console_fixture::{TestConsole, fleet_of};
+use crate::console_fixture::{
+    OPERATIONS, TestConsole, edit_of_keeper, edit_plan, fleet_of, memory_item,
+};
 use crate::console_update::invariants::assert_model_invariants;
 use crate::engine_samples::{
     config_error_of, configured_agents, host_key_question, host_status, observation_of,
@@ -53,6 +61,11 @@ const TYPED_LINES: &[&str] = &[
     "/!alpha ~bo\r",
     "/the\r",
     ":agent bravo\r",
+    ":memory of alpha\r",
+    ":memory of bravo\r",
+    ":health of alpha\r",
+    ":operation keep\r",
+    "O\r",
     ":sort changed\r",
     ":theme dark\r",
     ":theme mono\r",
@@ -97,11 +110,14 @@ struct ConsoleSoak {
 impl ConsoleSoak {
     fn new(seed: u64) -> ConsoleSoak {
         let states = AGENT_NAMES.iter().zip(State::ALL);
-        let console = fleet_of(
+        let mut console = fleet_of(
             &states
                 .map(|(name, state)| (*name, state))
                 .collect::<Vec<_>>(),
         );
+        let rows = std::mem::take(&mut console.model.rows).into_rows();
+        console.model.rows = with_layouts(rows, "/agents/notes").into_iter().collect();
+        console.model.refresh_visible_agents();
         let sequences = COMMAND_TABLE.iter().flat_map(|spec| spec.keys);
         let others = ["Enter", "Esc", "Backspace", "Space", "a", "1"];
         let keys = sequences.chain(&others);
@@ -220,7 +236,9 @@ impl ConsoleSoak {
                 names.truncate(self.numbers.below(AGENT_NAMES.len() + 1));
                 let mut info = self.console.model.config.clone();
                 info.tag = [None, Some(evil)][self.numbers.below(2)].clone();
-                Msg::ConfigAdopted(info, configured_agents(&names), self.numbers.below(8) == 0)
+                let directory = self.pick(&["/agents/notes", "/agents/others"]);
+                let rows = with_layouts(configured_agents(&names), directory);
+                Msg::ConfigAdopted(info, rows, self.numbers.below(8) == 0)
             }
             6 => Msg::ConfigInvalid(vec![config_error_of(&evil)]),
             7 => {
@@ -312,6 +330,11 @@ impl ConsoleSoak {
                         push_plan(&steps, selection, 2)
                     }
                     PlanRequest::Push(..) => push_plan(&steps, &"3,5".parse().unwrap(), 2),
+                    PlanRequest::Edit { agent, .. } => {
+                        let mut plan = edit_plan();
+                        plan.steps[0].agent.clone_from(agent);
+                        plan
+                    }
                     _ => undo_plan(&names, self.numbers.below(2) == 0, UndoMode::Refuse),
                 };
                 Msg::PlanMade(
@@ -338,6 +361,25 @@ impl ConsoleSoak {
                 }
                 Msg::RunEnded(Box::new(report))
             }
+            Effect::ReadItems(request) => return self.answer_items(&request, fails, why),
+            Effect::ReadItemContent(request) if fails => Msg::ItemContentRead(request, Err(why)),
+            Effect::ReadItemContent(request) => {
+                let content = ItemContent {
+                    bytes: format!("# {}\n{why}\n", request.item).into_bytes(),
+                    given: Some(why.into_bytes()),
+                };
+                Msg::ItemContentRead(request, Ok(text::prepare_item(&content)))
+            }
+            Effect::CheckMemory(number, _) if fails => Msg::MemoryChecked(number, Err(why)),
+            Effect::CheckMemory(number, _) => {
+                let count = self.numbers.below(60);
+                let findings = (0..count).map(|line| hostile_finding(&why, line as u64));
+                Msg::MemoryChecked(number, Ok(findings.collect()))
+            }
+            Effect::CompareFileChanges(changes) => {
+                let compared = text::prepare_file_changes(&changes, &edit_of_keeper().1, None);
+                Msg::FileChangesCompared(changes, compared)
+            }
             Effect::LoadLog => self.log(),
             Effect::LoadReport => {
                 let name = self.pick_agent().to_string();
@@ -359,6 +401,50 @@ impl ConsoleSoak {
             _ => return,
         };
         self.console.send(msg);
+    }
+
+    /// Answers a request for items of a memory with a layout.
+    fn answer_items(&mut self, request: &ItemsRequest, fails: bool, evil: String) {
+        let number = request.number;
+        if fails {
+            let failed = match self.numbers.below(3) {
+                0 => Msg::MemoryOpened(number, Err(evil)),
+                1 => Msg::ItemsPaused(number),
+                _ => Msg::ItemsRead(number, Err(evil)),
+            };
+            self.console.send(failed);
+            return;
+        }
+        let collection = |id: &str| Collection {
+            id: id.to_string(),
+            title: format!("{id} {evil}"),
+        };
+        let opened = OpenedMemory {
+            layout: "notes",
+            collections: vec![collection("new"), collection("kept")],
+            collection: request.collection.clone().or(Some("new".to_string())),
+            operations: &OPERATIONS,
+        };
+        self.console
+            .send(Msg::MemoryOpened(number, Ok(Box::new(opened))));
+        let (mut read, page_items) = (request.loaded, 1 + self.numbers.below(150));
+        let count = self.numbers.below(600);
+        while read < request.wanted && read < count {
+            let end = count.min(read + page_items);
+            let ids = (read..end).map(|id| match id % 7 {
+                0 => memory_item(&format!("{id}{evil}")),
+                id_in_week => memory_item(&format!("{id}-{id_in_week}.md")),
+            });
+            let page = ItemPage {
+                items: ids.collect(),
+                is_last: false,
+            };
+            self.console.send(Msg::ItemsRead(number, Ok(page)));
+            read = end;
+        }
+        if read >= count {
+            self.console.deliver_items(number, &[], true);
+        }
     }
 
     /// Handles the effects of the console's own loop at once; queues the rest.
@@ -409,6 +495,34 @@ impl ConsoleSoak {
         let shown = cells_without_weight(self.emulator.screen());
         assert_same_cells(&shown, &cells_without_weight(emulator.screen()), &what);
         assert_model_invariants(model, &what);
+    }
+}
+
+/// Gives the first two agents a memory with a layout; the first one is not reset.
+fn with_layouts(mut rows: Vec<AgentRow>, directory: &str) -> Vec<AgentRow> {
+    for row in rows.iter_mut().take(2) {
+        row.layout = Some(AgentLayout {
+            name: "notes".to_string(),
+            directory: directory.into(),
+        });
+    }
+    if let Some(first) = rows.first_mut() {
+        first.baseline = None;
+    }
+    rows
+}
+
+fn hostile_finding(evil: &str, line: u64) -> HealthFinding {
+    HealthFinding {
+        check: "long",
+        severity: HealthSeverity::Warning,
+        path: Some(evil.into()),
+        line: Some(line),
+        id: None,
+        measured: Some(evil.to_string()),
+        reported: None,
+        why: "a note has one line",
+        remedy: "rewrite it",
     }
 }
 

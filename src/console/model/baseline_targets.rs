@@ -23,9 +23,6 @@ impl Model {
     }
 
     /// Checks that a key is about a baseline.
-    ///
-    /// # Errors
-    /// Why it is about none.
     pub fn check_subject_baseline(&self) -> Result<(), String> {
         self.check_subject_is_reset()?;
         let reason = match self.screen {
@@ -38,7 +35,7 @@ impl Model {
     /// Returns the version that the restore key would put back, in the engine's words.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The version under the cursor cannot be put back.
     pub fn restorable_version(&self) -> Result<String, String> {
         match self.screen {
             Screen::Baselines => Ok(self.baselines.restorable_version()?.argument()),

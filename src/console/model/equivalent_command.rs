@@ -14,7 +14,7 @@ use crate::console::screens::reset::state::{PlanRequest, PlanView, ResetStage, R
 use crate::engine::{
     Operation, Outcome, Plan, Protection, ScratchRequest, ScratchSelection, UndoMode, UndoTarget,
 };
-use crate::layouts::{OperationRequest, OperationSpec};
+use crate::layouts::{ArgumentSpec, OperationRequest, OperationSpec};
 
 /// Returns the command line equivalent to a plan, bound to the plan's hash; `None` if the plan has
 /// an unlocked protected agent, which the command line refuses.
@@ -46,25 +46,29 @@ pub fn for_plan(model: &Model, view: &PlanView) -> Option<String> {
 
 /// Returns the arguments of an operation on a memory with a layout.
 fn memory_arguments(agent: &str, verb: &str, request: &OperationRequest) -> String {
-    let arguments = request.arguments.iter();
-    let arguments = arguments.map(|(name, value)| format!(" {name}={}", shell_words::quote(value)));
-    let operation = &request.operation;
-    format!(
-        "memory {agent} {verb} {operation}{}",
-        arguments.collect::<String>()
-    )
+    let quote =
+        |(name, value): (&String, &String)| format!(" {name}={}", shell_words::quote(value));
+    let arguments: String = request.arguments.iter().map(quote).collect();
+    format!("memory {agent} {verb} {}{arguments}", request.operation)
+}
+
+/// Quotes the id of an item; `--` goes before one that begins with a dash, which would be taken for an
+/// option.
+fn quote_id(id: &str) -> String {
+    let separator = if id.starts_with('-') { "-- " } else { "" };
+    format!("{separator}{}", shell_words::quote(id))
 }
 
 /// Returns the command line of an operation whose arguments are not given yet.
 pub fn for_operation_spec(model: &Model, spec: &OperationSpec) -> String {
-    let arguments = spec.arguments.iter().map(|it| {
+    let placeholder = |it: &ArgumentSpec| {
         if it.is_required {
             format!(" {}=…", it.name)
         } else {
             format!(" [{}=…]", it.name)
         }
-    });
-    let arguments: String = arguments.collect();
+    };
+    let arguments: String = spec.arguments.iter().map(placeholder).collect();
     let agent = &model.agent.agent;
     command_line(
         model,
@@ -340,8 +344,8 @@ pub fn for_command(model: &Model, command: Command) -> Option<String> {
             offer_commands(model, &offers.list.get(next)?.plan)
         }
         Command::OpenSelected if model.agent.is_item_list() && model.screen == Screen::Agent => {
-            let (agent, item) = (&model.agent.agent, model.agent.memory.items.current_item()?);
-            command_for(&format!("memory {agent} show {}", quote_operand(&item.id)))
+            let (agent, id) = (&model.agent.agent, model.agent.memory.subject_id()?);
+            command_for(&format!("memory {agent} show {}", quote_id(id)))
         }
         Command::ReadAgent => command_for(&format!("status {}", model.subject_agent()?)),
         Command::GoFleet | Command::ReadAllAgents => command_for("status"),

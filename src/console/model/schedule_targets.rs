@@ -6,9 +6,6 @@ use crate::console::screens::log::state::schedule::TimerRow;
 
 impl Model {
     /// Checks that a dialog about the timer under the cursor can be opened now.
-    ///
-    /// # Errors
-    /// Why it cannot.
     pub fn check_timer(&self) -> Result<(), String> {
         self.check_writable()?;
         let view = &self.log.schedule;
@@ -36,7 +33,7 @@ impl Model {
     /// how to read the output of the timer's runs.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The schedule is not loaded, or the journal has no output of the timer.
     pub fn schedule_line(&self) -> Result<(&'static str, String), String> {
         let view = &self.log.schedule;
         let overview = view.overview.as_ref();

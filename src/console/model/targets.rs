@@ -2,8 +2,11 @@
 //! cursor.
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
+use super::undo_offers::is_undoable_change;
 use super::{Model, PlanKind, equivalent_command};
 use crate::archive::WrittenEntry;
 use crate::base::invocation::as_operand;
@@ -21,12 +24,12 @@ use crate::console::screens::log::state::{LogRow, RunSummary};
 use crate::console::screens::reset::state::{PlanRequest, REDO_VERB, ResetStage, ResultView};
 use crate::console::text::{LineKind, TextLine};
 use crate::engine::{
-    Operation, Outcome, Protection, ScratchRequest, ScratchSelection, UndoMode, UndoTarget,
+    Operation, Protection, ScratchRequest, ScratchSelection, UndoMode, UndoTarget,
 };
 use crate::transport::sftp::askpass::Question;
 
 /// Why an agent without a baseline is not reset, behind its name and `is`.
-pub const NEVER_RESET_REASON: &str = "never reset: a memory with a layout";
+pub const NEVER_RESET_REASON: &str = "never reset (layout without a baseline)";
 
 /// Cells of the label of a fact.
 const FACT_LABEL_CELLS: usize = 20;
@@ -83,7 +86,7 @@ impl Model {
     /// tried again as the undo of the same run.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The screen shows no result, no agent failed, or runs of its kind are not tried again.
     pub fn retry_request(&self) -> Result<PlanRequest, String> {
         let result = match (self.screen, &self.reset.stage) {
             (Screen::Reset, ResetStage::Result(result)) => result,
@@ -150,7 +153,7 @@ impl Model {
         let mut marked = self.fleet.marks.iter();
         let has_any = self.screen != Screen::Fleet
             || self.fleet.marks.is_empty()
-            || marked.any(|it| self.has_undoable_reset(it));
+            || marked.any(|it| self.has_undoable_change(it));
         let mut runs = self.log.runs.iter().filter(|_| !has_any);
         runs.find(|run| run.undoable_agents().next().is_some())
     }
@@ -180,16 +183,14 @@ impl Model {
         last
     }
 
-    /// Whether an agent is known to have a reset or push that can be undone.
-    fn has_undoable_reset(&self, name: &str) -> bool {
+    /// Whether an agent is known to have a change that can be undone.
+    fn has_undoable_change(&self, name: &str) -> bool {
         let last = self
             .find_row(name)
             .and_then(|row| row.latest_observation()?.last_run.as_ref());
         // The log may be older than the observation.
-        let was_reset =
-            last.is_some_and(|it| it.operation.installs_baselines() && it.outcome == Outcome::Ok);
         let mut undoable = self.log.runs.iter().flat_map(RunSummary::undoable_agents);
-        was_reset || undoable.any(|agent| agent == name)
+        last.is_some_and(is_undoable_change) || undoable.any(|agent| agent == name)
     }
 
     /// Returns the agents that use any of these baselines, in the order of the fleet.
@@ -200,20 +201,21 @@ impl Model {
         all.filter(|name| users.contains(name)).cloned().collect()
     }
 
-    /// Returns whether a command has agents to act on.
-    pub fn has_target_agents(&self) -> bool {
+    /// Whether any of the agents that a command acts on is as wanted. Unlike
+    /// [`Model::target_agents`], it copies no names of marked agents: each frame asks.
+    fn has_target_agent(&self, is_wanted: impl Fn(&str) -> bool) -> bool {
         match (self.screen, &self.reset.stage) {
             (Screen::Agent | Screen::Baselines, _) | (Screen::Reset, ResetStage::Result(_)) => {
-                !self.target_agents().is_empty()
+                self.target_agents().iter().any(|name| is_wanted(name))
             }
-            _ => !self.fleet.marks.is_empty() || self.fleet.cursor_agent.is_some(),
+            _ if self.fleet.marks.is_empty() => {
+                self.fleet.cursor_agent.as_deref().is_some_and(is_wanted)
+            }
+            _ => self.fleet.marks.iter().any(|name| is_wanted(name)),
         }
     }
 
     /// Checks that a plan can be requested for the agents that a command acts on.
-    ///
-    /// # Errors
-    /// Why there is none.
     pub fn check_target_agents(&self) -> Result<(), String> {
         self.check_no_run()?;
         let reason = match self.key_context() {
@@ -223,23 +225,20 @@ impl Model {
             }
             _ => "no agent to act on",
         };
-        require(self.has_target_agents(), reason)
+        require(self.has_target_agent(|_| true), reason)
     }
 
     /// Checks that a reset or a push can be planned for the agents that a command acts on.
-    ///
-    /// # Errors
-    /// Why there is none.
     pub fn check_reset_targets(&self) -> Result<(), String> {
         self.check_target_agents()?;
-        let targets = self.target_agents();
-        let is_never_reset =
-            |name: &String| self.find_row(name).is_some_and(AgentRow::is_never_reset);
-        let reason = match targets.as_slice() {
+        let is_reset = |name: &str| !self.find_row(name).is_some_and(AgentRow::is_never_reset);
+        if self.has_target_agent(is_reset) {
+            return Ok(());
+        }
+        Err(match self.target_agents().as_slice() {
             [one] => format!("{one} is {NEVER_RESET_REASON}"),
-            _ => "the marked agents are never reset: memories with a layout".to_string(),
-        };
-        require(!targets.iter().all(is_never_reset), reason)
+            _ => format!("the marked agents are {NEVER_RESET_REASON}"),
+        })
     }
 
     /// Whether the agent on the screen has a memory with a layout.
@@ -255,9 +254,6 @@ impl Model {
     }
 
     /// Checks that the agent that a key is about is reset, so that it has a baseline.
-    ///
-    /// # Errors
-    /// That it is not.
     pub fn check_subject_is_reset(&self) -> Result<(), String> {
         let name = self.subject_agent();
         let row = name.and_then(|name| self.find_row(name));
@@ -267,18 +263,12 @@ impl Model {
     }
 
     /// Checks that a key is about an agent that can be compared with a baseline.
-    ///
-    /// # Errors
-    /// Why it is not.
     pub fn check_subject_diff(&self) -> Result<(), String> {
         self.check_subject_agent()?;
         self.check_subject_is_reset()
     }
 
     /// Checks that the cursor of the fleet is on an agent.
-    ///
-    /// # Errors
-    /// That it is not.
     pub fn check_fleet_cursor(&self) -> Result<(), String> {
         require(
             self.fleet.cursor_agent.is_some(),
@@ -287,9 +277,6 @@ impl Model {
     }
 
     /// Checks that a key is about an agent.
-    ///
-    /// # Errors
-    /// Why it is about none.
     pub fn check_subject_agent(&self) -> Result<(), String> {
         match self.subject_agent() {
             Some(_) => Ok(()),
@@ -299,9 +286,6 @@ impl Model {
     }
 
     /// Checks that the external editor may change the baseline of the agent that a key is about.
-    ///
-    /// # Errors
-    /// Why it may not.
     pub fn check_external_edit(&self) -> Result<(), String> {
         let agent = self
             .subject_agent()
@@ -369,9 +353,6 @@ impl Model {
     }
 
     /// Checks that what the page about retention shows can be pruned now.
-    ///
-    /// # Errors
-    /// Why it cannot.
     pub fn check_prune(&self) -> Result<(), String> {
         self.check_writable()?;
         let key = self.key_hint(Command::GoBack);
@@ -423,7 +404,7 @@ impl Model {
     /// Returns the text that a command copies.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The screen has nothing that the command copies.
     pub fn clipboard_text(&self, command: Command) -> Result<ClipboardText, String> {
         let nothing_to_copy = || "nothing to copy".to_string();
         match command {
@@ -439,9 +420,9 @@ impl Model {
                 };
                 Ok(ClipboardText::new("the path", path.as_bytes()))
             }
-            Command::CopyPath if self.current_item_location().is_some() => {
-                let path = self.current_item_location().ok_or_else(nothing_to_copy)?;
-                Ok(ClipboardText::new("the path", path.as_bytes()))
+            Command::CopyPath if self.is_layout_tab() => {
+                let location = self.layout_file_location()?;
+                Ok(ClipboardText::new("the path", location.as_bytes()))
             }
             Command::CopyName | Command::CopyPath | Command::CopyDigest => self.agent_text(command),
             Command::CopyLine if self.marked_lines_here().is_some() => {
@@ -507,24 +488,41 @@ impl Model {
         Ok(ClipboardText::new(what, text.as_bytes()))
     }
 
-    /// Returns the location of the file under the cursor of a memory with a layout.
-    fn current_item_location(&self) -> Option<String> {
-        let row = self.find_row(&self.agent.agent);
-        let row = row.filter(|_| self.screen == Screen::Agent)?;
-        match self.agent.tab {
-            AgentTab::Memory => row.layout_location(&self.agent.memory.items.current_item()?.path),
+    /// Whether the screen shows a tab about a memory with a layout.
+    fn is_layout_tab(&self) -> bool {
+        self.screen == Screen::Agent && self.agent.tab.is_about_layout()
+    }
+
+    /// Returns the location of the file that a tab about a memory with a layout is about: that of the
+    /// item or of the finding.
+    ///
+    /// # Errors
+    /// The tab has no item or finding, or none with a file.
+    fn layout_file_location(&self) -> Result<OsString, String> {
+        let (memory, health) = (&self.agent.memory, &self.agent.health);
+        let path = match self.agent.tab {
             AgentTab::Health => {
-                row.layout_location(self.agent.health.current_finding()?.path.as_deref()?)
+                let finding = health
+                    .current_finding()
+                    .ok_or("no finding under the cursor")?;
+                finding.path.as_deref().ok_or("the finding names no file")?
             }
-            _ => None,
-        }
+            _ => match (memory.subject_item(), memory.subject_id()) {
+                (Some(item), _) => &item.path,
+                (None, Some(id)) => return Err(format!("{id} is not in the list any more")),
+                (None, None) => return Err("no item under the cursor".to_string()),
+            },
+        };
+        let row = self.find_row(&self.agent.agent);
+        let location = row.and_then(|row| row.layout_location(path));
+        Ok(location.ok_or("the agent has no memory with a layout any more")?)
     }
 
     /// Returns the row under the cursor of a list about a memory with a layout.
     fn current_layout_row(&self) -> Option<(String, TextLine)> {
         let text = match self.agent.tab {
             AgentTab::Memory => {
-                let item = self.agent.memory.items.current_item()?;
+                let item = self.agent.memory.subject_item()?;
                 format!("{}  {}", item.id, item.title)
             }
             AgentTab::Health => describe_finding(self.agent.health.current_finding()?),
@@ -559,9 +557,9 @@ impl Model {
             let marked = &self.archives.text.marked_lines;
             return Some(marked).filter(|it| self.has_line_cursor() && !it.is_empty());
         }
-        let is_here = self.screen == Screen::Agent && self.agent.tab == AgentTab::Scratch;
+        let is_scratch_tab = self.screen == Screen::Agent && self.agent.tab == AgentTab::Scratch;
         let marked = self.agent.marked_lines_of(&self.agent.agent);
-        marked.filter(|_| is_here)
+        marked.filter(|_| is_scratch_tab)
     }
 
     /// Returns the current line with its description: in a text the hit or the first visible line,
@@ -609,12 +607,11 @@ impl Model {
     /// Returns the whole text of the screen with its description.
     fn full_text(&self) -> Option<(String, Vec<u8>)> {
         match (self.screen, &self.reset.stage) {
-            (Screen::Agent, _) if self.agent.is_list() && !self.agent.has_current_content() => None,
+            (Screen::Agent, _) if !self.agent.has_full_text() => None,
             (Screen::Agent, _) if self.agent.tab == AgentTab::Health => {
                 let findings = self.agent.health.findings().iter();
                 let text: String = findings.map(|it| describe_finding(it) + "\n").collect();
-                let what = "the findings".to_string();
-                (!text.is_empty()).then(|| (what, text.into_bytes()))
+                Some(("the findings".to_string(), text.into_bytes()))
             }
             (Screen::Agent, _) => {
                 let lines = &self.agent.current_pane().lines;
@@ -626,7 +623,7 @@ impl Model {
                     (AgentTab::Memory, Some(item)) => format!("the text of {item}"),
                     _ => format!("the text of {}", self.agent.agent),
                 };
-                (!lines.is_empty()).then(|| (what, join_lines(lines, labels)))
+                Some((what, join_lines(lines, labels)))
             }
             (Screen::Archives, _) => {
                 let lines = self.archives.text.pane.lines.as_slice();
@@ -675,7 +672,7 @@ impl Model {
     /// Returns the entry under the cursor with its agent.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The row under the cursor is not a run of one agent, or its run archived nothing.
     pub fn selected_entry(&self) -> Result<(String, WrittenEntry), String> {
         let of = |agent: &str, entry: Option<&WrittenEntry>| match entry {
             Some(entry) => Ok((agent.to_string(), entry.clone())),

@@ -330,9 +330,6 @@ impl Model {
     }
 
     /// Checks that the trouble key has somewhere to go.
-    ///
-    /// # Errors
-    /// Why it has not.
     pub fn check_trouble(&self) -> Result<(), String> {
         if self.announced_trouble().is_some() || self.is_at_visited_trouble() {
             return Ok(());

@@ -214,12 +214,8 @@ impl Model {
         let seen = row.and_then(|row| row.latest_observation()?.last_run.as_ref());
         let newest_record = self.log.runs.first().map(|run| run.ended_at);
         let is_newer = |last: &&LastRun| newest_record.is_none_or(|newest| newest < last.time);
-        let is_undoable = |last: &&LastRun| {
-            let operation = last.operation;
-            let is_change = operation.is_undoable() && operation != Operation::Undo;
-            is_change && last.outcome == Outcome::Ok
-        };
-        if let Some(last) = seen.filter(is_undoable).filter(is_newer) {
+        let seen = seen.filter(|last| is_undoable_change(last));
+        if let Some(last) = seen.filter(is_newer) {
             return Some(UndoableChange {
                 verb: last.operation.as_str(),
                 time: last.time,
@@ -413,9 +409,6 @@ impl Model {
     }
 
     /// Checks that another act can be undone in place of the planned one.
-    ///
-    /// # Errors
-    /// Why none can.
     pub fn check_other_undo(&self) -> Result<(), String> {
         let key = self.key_hint(Command::PlanUndo);
         require(
@@ -448,6 +441,13 @@ impl RunSummary {
             },
         })
     }
+}
+
+/// Whether the last run of an agent is a change that the undo key takes back. An undo is not: another
+/// key takes that back.
+pub(super) fn is_undoable_change(last: &LastRun) -> bool {
+    let is_change = last.operation.is_undoable() && last.operation != Operation::Undo;
+    is_change && last.outcome == Outcome::Ok
 }
 
 /// Returns the plan that puts back what these baselines were before their last change.

@@ -133,9 +133,6 @@ impl Model {
     }
 
     /// Checks that the screen shows a text.
-    ///
-    /// # Errors
-    /// What it shows, and the key that opens a text.
     pub fn check_text(&self) -> Result<(), String> {
         let key = self.key_hint(Command::OpenSelected);
         let reason = format!("this tab is a list; {key} opens a text");
@@ -143,9 +140,6 @@ impl Model {
     }
 
     /// Checks that the screen shows a diff of two texts.
-    ///
-    /// # Errors
-    /// The key that leads to one.
     pub fn check_comparison(&self) -> Result<(), String> {
         let key = self.key_hint(Command::NextTab);
         let reason = format!("no diff on this tab; {key} switches tabs");
@@ -153,9 +147,6 @@ impl Model {
     }
 
     /// Checks that the texts of a diff can be side by side.
-    ///
-    /// # Errors
-    /// What is in the way.
     pub fn check_side_by_side(&self) -> Result<(), String> {
         self.check_comparison()?;
         let key = self.key_hint(Command::ToggleFullScreen);
@@ -173,9 +164,6 @@ impl Model {
     }
 
     /// Checks that the screen shows a diff with hunks.
-    ///
-    /// # Errors
-    /// Where hunks are, or why there are none.
     pub fn check_hunks(&self) -> Result<(), String> {
         require(self.is_comparison(), "hunks are on the Diff tab")?;
         let reason = match (self.screen, self.agent.tab) {
@@ -186,9 +174,6 @@ impl Model {
     }
 
     /// Checks that a text without a search has hunks, to which the keys for hits go then.
-    ///
-    /// # Errors
-    /// As for [`Model::check_hunks`].
     pub fn check_hits(&self) -> Result<(), String> {
         if self.has_text() && self.visible_pane().query.is_empty() {
             return self.check_hunks();

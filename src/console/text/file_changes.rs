@@ -1,13 +1,14 @@
 //! Prepares the files that a plan changes or a run changed: what happens to each, and its difference
 //! where its content is known.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::time::Instant;
 
 use super::prepare::compare_texts;
 use super::{LineKind, PreparedText, TextLine};
 use crate::base::digest::Digest;
-use crate::base::quantity::{format_count, format_size};
+use crate::base::quantity::{format_count, format_exact_size};
 use crate::console::screens::reset::state::FileChangesRequest;
 use crate::engine::{FileChange, FileState, PlannedFile};
 use crate::layouts::FileEdit;
@@ -21,30 +22,29 @@ pub fn prepare_file_changes(
 ) -> PreparedText {
     let mut text = PreparedText::default();
     let root = request.directory.as_path();
-    let directories = request.new_directories.iter();
-    text.lines.extend(directories.map(|directory| {
-        let directory = path_below(root, directory).display();
-        TextLine::note(format!("create directory {directory}"))
-    }));
+    let created = request.new_directories.iter().map(|directory| {
+        let path = path_below(root, directory).display();
+        TextLine::note(format!("create directory {path}"))
+    });
+    text.lines.extend(created);
+    let edits: HashMap<&Path, &FileEdit> = edits.iter().map(|it| (&*it.path, it)).collect();
     for file in &request.files {
-        let edit = edits.iter().find(|edit| is_edit_of(edit, file));
+        let known = edits.get(path_below(root, &file.path)).copied();
+        let edit = known.filter(|edit| is_edit_of(edit, file));
         push_file(&mut text, root, (file, edit), deadline);
     }
-    let directories = request.removed_directories.iter();
-    let notes = directories.map(|directory| {
-        let directory = path_below(root, directory).display();
-        TextLine::note(format!("remove directory {directory}, if it is empty"))
+    let removed = request.removed_directories.iter().map(|directory| {
+        let path = path_below(root, directory).display();
+        TextLine::note(format!("remove directory {path}, if it is empty"))
     });
-    push_lines(&mut text, notes.collect::<Vec<_>>().into());
+    push_lines(&mut text, removed.collect::<Vec<_>>().into());
     text
 }
 
-/// Whether an edit is what the plan makes of a file.
+/// Whether an edit of a file is the planned one.
 fn is_edit_of(edit: &FileEdit, file: &PlannedFile) -> bool {
     let digest = |bytes: &Option<Vec<u8>>| bytes.as_deref().map(Digest::of);
-    file.path.ends_with(&edit.path)
-        && digest(&edit.before) == file.before.digest()
-        && digest(&edit.after) == file.after.digest()
+    digest(&edit.before) == file.before.digest() && digest(&edit.after) == file.after.digest()
 }
 
 fn push_file(
@@ -73,7 +73,9 @@ fn push_file(
 fn push_lines(text: &mut PreparedText, more: PreparedText) {
     if text.ignoring_whitespace.is_some() || more.ignoring_whitespace.is_some() {
         let lines = more.ignoring_whitespace.as_ref().unwrap_or(&more.lines);
-        let all = text.ignoring_whitespace.get_or_insert(text.lines.clone());
+        let all = text
+            .ignoring_whitespace
+            .get_or_insert_with(|| text.lines.clone());
         all.extend(lines.iter().cloned());
     }
     text.lines.extend(more.lines);
@@ -83,25 +85,24 @@ fn push_lines(text: &mut PreparedText, more: PreparedText) {
 /// before. Paths below `root` are relative to it.
 pub fn prepare_recorded_changes(root: &Path, changes: &[FileChange]) -> PreparedText {
     let describe = |change: &FileChange| {
-        let [before, after] = [&change.before, &change.after].map(|state| {
-            let state = state.as_ref();
-            state.unwrap_or(&FileState::Absent)
-        });
-        let path = change.path.as_deref().unwrap_or("".as_ref());
-        let path = path_below(root, path);
-        let line = TextLine::note(describe_change(path, [before, after], None));
+        let states = [&change.before, &change.after]
+            .map(|state| state.as_ref().unwrap_or(&FileState::Absent));
+        let path = path_below(root, change.path.as_deref().unwrap_or("".as_ref()));
+        let line = TextLine::note(describe_change(path, states, None));
         let entry = change.entry.as_ref();
-        let entry = entry.map(|it| TextLine::note(format!("  archived as {}", it.path.display())));
-        std::iter::once(line).chain(entry)
+        let archived =
+            entry.map(|it| TextLine::note(format!("  archived as {}", it.path.display())));
+        std::iter::once(line).chain(archived)
     };
     changes.iter().flat_map(describe).collect::<Vec<_>>().into()
 }
 
 /// Returns a path relative to a directory, if it is below that.
 fn path_below<'p>(root: &Path, path: &'p Path) -> &'p Path {
-    let below = path.strip_prefix(root).ok();
-    let below = below.filter(|below| !below.as_os_str().is_empty());
-    below.unwrap_or(path)
+    match path.strip_prefix(root) {
+        Ok(below) if !below.as_os_str().is_empty() => below,
+        _ => path,
+    }
 }
 
 /// Says what happens to a file, with the numbers of added and removed lines where they are known.
@@ -133,13 +134,5 @@ fn describe_size(state: &FileState) -> String {
         }
         FileState::Absent => "no file".to_string(),
         FileState::Special(special) => special.to_string(),
-    }
-}
-
-/// Formats a size with its unit; one below a kibibyte is exact.
-pub fn format_exact_size(bytes: u64) -> String {
-    match bytes {
-        ..1024 => format!("{bytes} B"),
-        _ => format_size(bytes),
     }
 }

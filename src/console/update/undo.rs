@@ -13,7 +13,7 @@ use crate::engine::{UndoMode, UndoTarget};
 /// none of them has a run to undo.
 pub fn plan_undo(model: &mut Model) -> Vec<Effect> {
     let other = model.last_undoable_run();
-    if let Some(text) = other.map(|run| describe_other_run(model, run, "reset to undo")) {
+    if let Some(text) = other.map(|run| describe_other_run(model, run, "change to undo")) {
         model.report_info(text);
     }
     let offers = model.undo_offers();

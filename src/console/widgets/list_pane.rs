@@ -7,6 +7,9 @@ use crate::console::widgets::canvas::{
     Canvas, fit_end_of_sentence, fit_start_of_sentence, shorten_untrusted, truncate_untrusted,
 };
 
+/// Smallest width of the terminal for a text beside its list, in columns.
+pub const MIN_PREVIEW_COLUMNS: u16 = 110;
+
 /// The position in a list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ListPane {

@@ -45,6 +45,7 @@ fn note_is_kept_and_put_back() {
         terminal.wait_for("EDIT PLAN");
         terminal.wait_for("1 created, 1 removed");
         terminal.wait_for("Press y to edit");
+        terminal.wait_for_quiet();
         assert_eq!(read_tree(&root), before, "a plan changes nothing");
         terminal.send_until("y", "the run", |terminal| {
             !terminal.text().contains("EDIT PLAN")
@@ -54,9 +55,12 @@ fn note_is_kept_and_put_back() {
         terminal.send("u");
         terminal.wait_for("UNDO PLAN");
         terminal.wait_for("Press y to undo");
+        terminal.wait_for_quiet();
         terminal.send_until("y", "the undo", |terminal| {
             !terminal.text().contains("UNDO PLAN")
         });
+        // Only a result says so.
+        terminal.wait_for("undoes this run");
         terminal.wait_for("1 ok, 0 failed");
         assert_eq!(read_tree(&root), before);
         // The tab is read again.

@@ -9,12 +9,13 @@ use memory_shepherd::console::keys::key_guard::KEY_GUARD_TIME;
 use memory_shepherd::console::message::{Effect, Msg};
 use memory_shepherd::console::model::Model;
 use memory_shepherd::console::preferences::{self, Preferences};
+use memory_shepherd::console::screen::Screen;
 use memory_shepherd::console::update::perform_command;
 use memory_shepherd::engine::{Outcome, Plan, Reachability, State, UndoMode};
 use proptest::prelude::*;
 
 use super::{console_with_run, console_with_texts};
-use crate::console_fixture::{TestConsole, fleet_of_four, unread_fleet};
+use crate::console_fixture::{TestConsole, fleet_of_four, fleet_with_layouts, unread_fleet};
 use crate::engine_samples::{
     configured_agents, host_key_question, host_status, observation_of, passphrase_question, plan,
     run_report, undo_plan,
@@ -64,6 +65,15 @@ fn console_with_questions(keys: &str) -> TestConsole {
     console_after(console, keys)
 }
 
+/// Returns a console that shows the items of a memory with a layout, after `keys`.
+fn console_with_items(keys: &str) -> TestConsole {
+    let mut console = fleet_with_layouts();
+    console.select_agent("keeper");
+    let number = console.open_memory().number;
+    console.deliver_items(number, &["a.md", "b.md", "c.md"], false);
+    console_after(console, keys)
+}
+
 /// Returns consoles on every screen and stage.
 fn consoles_in_every_place() -> Vec<(&'static str, TestConsole)> {
     let mut locked = fleet_of_four();
@@ -84,6 +94,12 @@ fn consoles_in_every_place() -> Vec<(&'static str, TestConsole)> {
         ("agent without texts", fleet_after("d")),
         ("agent", console_with_texts()),
         ("agent in a cell", small),
+        ("items", console_with_items("j")),
+        ("item", console_with_items("j Enter")),
+        ("item filter", console_with_items("/ a")),
+        ("collections", console_with_items("Left")),
+        ("argument prompt", console_with_items("O k e e p Enter")),
+        ("findings", console_with_items("Tab")),
         ("search prompt", console_after(console_with_texts(), "/ o")),
         ("planning", fleet_after("X")),
         (
@@ -134,6 +150,16 @@ pub fn assert_model_invariants(model: &Model, what: &str) {
     assert!(
         pane.current_hit == 0 || pane.current_hit < pane.hits.len(),
         "{what}: hit"
+    );
+    let items = &model.agent.memory.items;
+    let is_loaded = |index: &usize| *index < items.loaded.len();
+    assert!(items.shown.iter().all(is_loaded), "{what}: items");
+    let (cursor, rows) = (items.list.cursor, items.shown.len());
+    // The cursor follows the items when their screen is drawn.
+    let is_drawn = model.screen == Screen::Agent;
+    assert!(
+        !is_drawn || cursor < rows.max(1),
+        "{what}: item {cursor} of {rows}"
     );
 }
 

@@ -1,22 +1,32 @@
 //! The Memory and Health tabs of an agent with a layout, and operations on its memory.
 
-use memory_shepherd::base::error::{Error, ErrorKind};
-use memory_shepherd::console::keys::key_guard::KEY_GUARD_TIME;
+mod operations;
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use memory_shepherd::console::agent_row::AgentRow;
+use memory_shepherd::console::command::Command;
 use memory_shepherd::console::message::{Effect, Msg};
+use memory_shepherd::console::model::equivalent_command;
 use memory_shepherd::console::screen::Screen;
 use memory_shepherd::console::screens::agent::state::AgentTab;
-use memory_shepherd::console::screens::reset::state::{PlanRequest, ResetStage};
+use memory_shepherd::console::screens::agent::state::memory::{
+    ItemContentRequest, ItemPage, ItemsRequest, MemoryPane,
+};
+use memory_shepherd::console::screens::reset::state::PlanRequest;
 use memory_shepherd::console::text::PreparedText;
-use memory_shepherd::engine::{Operation, Outcome, UndoMode, UndoTarget};
-use memory_shepherd::layouts::{HealthFinding, HealthSeverity, OperationRequest};
+use memory_shepherd::engine::Outcome;
+use memory_shepherd::layouts::{HealthFinding, HealthSeverity};
 
-use crate::console_fixture::{TestConsole, edit_plan, fleet_with_layouts};
-use crate::engine_samples::run_report;
+use crate::console_fixture::{TestConsole, fleet_with_layouts, memory_item};
 
 /// A console that shows the memory of `keeper`, with these items.
 fn console_with_items(ids: &[&str]) -> TestConsole {
     let mut console = fleet_with_layouts();
-    console.model.fleet.set_cursor(Some("keeper".to_string()));
+    console.select_agent("keeper");
     let number = console.open_memory().number;
     console.deliver_items(number, ids, false);
     console.deliver_items(number, &[], true);
@@ -33,10 +43,48 @@ fn tab(console: &TestConsole) -> AgentTab {
     console.model.agent.tab
 }
 
+/// Returns the ids of so many items.
+fn item_ids(count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("n{number}.md")).collect()
+}
+
+/// Delivers items with these ids.
+fn deliver_ids(console: &mut TestConsole, number: u64, ids: &[String], is_last: bool) {
+    let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+    console.deliver_items(number, &ids, is_last);
+}
+
+/// Answers the last request for a content with a line that names the item.
+fn answer_content(console: &mut TestConsole) {
+    let request = console.model.agent.memory.content.request.clone().unwrap();
+    let text = PreparedText::note(format!("content of {}", request.item));
+    console.send(Msg::ItemContentRead(request, Ok(text)));
+}
+
+/// Returns the text that keys copy; none if they copy nothing.
+fn copied_text(console: &mut TestConsole, keys: &str) -> Option<String> {
+    let effects = console.press(keys);
+    let mut copies = effects.into_iter().filter_map(|effect| match effect {
+        Effect::CopyToClipboard(clip) => Some(clip.text),
+        _ => None,
+    });
+    copies.next()
+}
+
+/// Returns how often the texts of `keeper` were requested.
+fn count_text_requests(console: &TestConsole) -> usize {
+    let request = Effect::PrepareTexts("keeper".to_string());
+    console.effects.iter().filter(|it| **it == request).count()
+}
+
+fn is_items_request(effect: &Effect) -> bool {
+    matches!(effect, Effect::ReadItems(_))
+}
+
 /// Presses `Tab` until the first tab comes again.
 fn tabs_of(console: &mut TestConsole, name: &str) -> Vec<AgentTab> {
     console.press("1");
-    console.model.fleet.set_cursor(Some(name.to_string()));
+    console.select_agent(name);
     console.press("Enter");
     let first = tab(console);
     let mut tabs = vec![first];
@@ -49,7 +97,7 @@ fn tabs_of(console: &mut TestConsole, name: &str) -> Vec<AgentTab> {
 }
 
 #[test]
-fn agents_have_the_tabs_of_what_they_have() {
+fn agent_tabs_match_its_memories() {
     use AgentTab::{Baseline, Diff, Facts, Health, History, Memory, Rules, Scratch};
     let mut console = fleet_with_layouts();
     let plain = [Diff, Scratch, Facts, Baseline, Rules, History];
@@ -81,21 +129,23 @@ fn agents_have_the_tabs_of_what_they_have() {
 }
 
 #[test]
-fn items_come_page_by_page() {
+fn items_are_loaded_page_by_page() {
     let mut console = fleet_with_layouts();
-    console.model.fleet.set_cursor(Some("keeper".to_string()));
+    console.select_agent("keeper");
     let request = console.open_memory();
     assert_eq!((request.loaded, request.collection), (0, None));
-    let ids: Vec<String> = (0..request.wanted).map(|at| format!("n{at}.md")).collect();
-    let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
-    console.deliver_items(request.number, &ids, false);
+    deliver_ids(
+        &mut console,
+        request.number,
+        &item_ids(request.wanted),
+        false,
+    );
     let text = console.screen_text();
     assert!(text.contains("200 items read, more follow"), "{text}");
     console.effects.clear();
     console.press("j j");
-    let is_read = |effect: &Effect| matches!(effect, Effect::ReadItems(_));
     assert!(
-        !console.effects.iter().any(is_read),
+        !console.effects.iter().any(is_items_request),
         "{:?}",
         console.effects
     );
@@ -109,7 +159,7 @@ fn items_come_page_by_page() {
     console.effects.clear();
     console.press("k G");
     assert!(
-        !console.effects.iter().any(is_read),
+        !console.effects.iter().any(is_items_request),
         "one request at a time"
     );
     assert_eq!(current_item(&console), "n199.md");
@@ -124,13 +174,16 @@ fn items_come_page_by_page() {
     console.effects.clear();
     console.press("G");
     assert_eq!(current_item(&console), "last.md");
-    assert!(!console.effects.iter().any(is_read), "there are no more");
+    assert!(
+        !console.effects.iter().any(is_items_request),
+        "there are no more"
+    );
 }
 
 #[test]
-fn collection_that_was_closed_is_opened_again_for_more() {
+fn paused_items_request_is_repeated() {
     let mut console = fleet_with_layouts();
-    console.model.fleet.set_cursor(Some("keeper".to_string()));
+    console.select_agent("keeper");
     let number = console.open_memory().number;
     console.deliver_items(number, &["a.md", "b.md"], false);
     console.effects.clear();
@@ -149,14 +202,14 @@ fn collection_that_was_closed_is_opened_again_for_more() {
 #[test]
 fn replies_for_another_agent_are_ignored() {
     let mut console = fleet_with_layouts();
-    console.model.fleet.set_cursor(Some("keeper".to_string()));
+    console.select_agent("keeper");
     let old = console.open_memory();
     let checks = console.press("Tab");
     let Some(Effect::CheckMemory(old_check, _)) = checks.first() else {
         panic!("no checks: {checks:?}")
     };
     console.press("S-Tab 1");
-    console.model.fleet.set_cursor(Some("scout".to_string()));
+    console.select_agent("scout");
     console.press(":");
     console.type_line("memory");
     console.press("Enter");
@@ -224,6 +277,12 @@ fn filter_shows_loaded_items_that_match() {
     assert_eq!(console.model.screen, Screen::Agent);
     assert!(console.screen_text().contains("coffee"));
     assert_eq!(current_item(&console), "teapot.md");
+    // A hidden character has one mark.
+    console.press("/");
+    console.send(Msg::TextPasted("a\u{202e}b".to_string()));
+    let text = console.screen_text();
+    assert!(text.contains("filter: a‹U+202E›b  0 of 3 items"), "{text}");
+    console.press("Esc");
     // Esc in the line brings the filter back that was in force.
     console.press("/");
     console.type_line("coffee");
@@ -236,17 +295,14 @@ fn filter_shows_loaded_items_that_match() {
 #[test]
 fn filter_that_hides_all_does_not_read_the_rest() {
     let mut console = fleet_with_layouts();
-    console.model.fleet.set_cursor(Some("keeper".to_string()));
+    console.select_agent("keeper");
     let number = console.open_memory().number;
-    let ids: Vec<String> = (0..200).map(|at| format!("n{at}.md")).collect();
-    let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
-    console.deliver_items(number, &ids, false);
+    deliver_ids(&mut console, number, &item_ids(200), false);
     console.effects.clear();
     console.press("/");
     console.type_line("nothing");
     console.press("Enter");
-    let is_read = |effect: &Effect| matches!(effect, Effect::ReadItems(_));
-    assert!(!console.effects.iter().any(is_read));
+    assert!(!console.effects.iter().any(is_items_request));
     // A key goes on.
     console.press("j");
     assert_eq!(console.items_request().wanted, 400);
@@ -268,7 +324,7 @@ fn keys_move_between_collections_items_and_content() {
     console.press("Enter");
     let request = console.model.agent.memory.content.request.clone().unwrap();
     assert_eq!(request.item, "kept/old.md");
-    let late = memory_shepherd::console::screens::agent::state::memory::ItemContentRequest {
+    let late = ItemContentRequest {
         item: "a.md".to_string(),
         ..request.clone()
     };
@@ -283,23 +339,14 @@ fn keys_move_between_collections_items_and_content() {
         text.contains("an old note") && !text.contains("COLLECTION"),
         "{text}"
     );
-    let copied = console.press("ya");
-    assert!(
-        matches!(&copied[..], [Effect::CopyToClipboard(clip)] if clip.text == "an old note\n"),
-        "{copied:?}"
-    );
+    let all = copied_text(&mut console, "ya");
+    assert_eq!(all.as_deref(), Some("an old note\n"));
     console.press("q");
     assert!(console.screen_text().contains("COLLECTION"));
-    let copied = console.press("yl");
-    assert!(
-        matches!(&copied[..], [Effect::CopyToClipboard(clip)] if clip.text.starts_with("kept/old.md")),
-        "{copied:?}"
-    );
-    let copied = console.press("yp");
-    assert!(
-        matches!(&copied[..], [Effect::CopyToClipboard(clip)] if clip.text == "/agents/keeper/kept/old.md"),
-        "{copied:?}"
-    );
+    let row = copied_text(&mut console, "yl");
+    assert_eq!(row.as_deref(), Some("kept/old.md  title of kept/old.md"));
+    let path = copied_text(&mut console, "yp");
+    assert_eq!(path.as_deref(), Some("/agents/keeper/kept/old.md"));
     // `q` leaves, wherever the cursor is.
     console.press("q");
     assert_eq!(console.model.screen, Screen::Fleet);
@@ -308,7 +355,7 @@ fn keys_move_between_collections_items_and_content() {
 #[test]
 fn memory_that_cannot_be_read_says_why() {
     let mut console = fleet_with_layouts();
-    console.model.fleet.set_cursor(Some("keeper".to_string()));
+    console.select_agent("keeper");
     console.press("Enter");
     let number = console.items_request().number;
     console.send(Msg::MemoryOpened(
@@ -325,7 +372,7 @@ fn memory_that_cannot_be_read_says_why() {
     assert!(
         console
             .screen_text()
-            .contains("1 item, the rest not: the host is lost")
+            .contains("1 item read; cannot read the rest: the host is lost")
     );
 }
 
@@ -368,26 +415,15 @@ fn findings_are_listed_with_what_to_do() {
     found.insert(0, finding("0.md"));
     console.send(Msg::MemoryChecked(number.unwrap(), Ok(found)));
     assert_eq!(console.model.agent.health.list.cursor, 2);
-    let copied = console.press("yl");
-    assert!(
-        matches!(&copied[..], [Effect::CopyToClipboard(clip)]
-            if clip.text.starts_with("warning  long  b.md:3  measured 14  reported 2")),
-        "{copied:?}"
+    let row = copied_text(&mut console, "yl");
+    assert_eq!(
+        row.as_deref(),
+        Some("warning  long  b.md:3  measured 14  reported 2  a note has one line  rewrite it")
     );
     console.press("r");
     let number = console.model.agent.health.number;
     console.send(Msg::MemoryChecked(number, Ok(Vec::new())));
     assert!(console.screen_text().contains("No findings."));
-}
-
-fn keep_request(note: &str) -> PlanRequest {
-    PlanRequest::Edit {
-        agent: "keeper".to_string(),
-        request: OperationRequest {
-            operation: "keep".to_string(),
-            arguments: [("note".to_string(), note.to_string())].into(),
-        },
-    }
 }
 
 /// Returns the plan that was requested last.
@@ -401,157 +437,33 @@ fn planned(console: &TestConsole) -> &PlanRequest {
 }
 
 #[test]
-fn operation_is_planned_applied_and_undone() {
-    let mut console = console_with_items(&["tea.md", "long.md"]);
-    console.press("O");
-    console.type_line("keep");
-    console.press("Enter");
-    let line = console.model.input_line.clone().unwrap();
-    assert_eq!(line.text, "tea.md", "the item under the cursor");
-    console.press("Enter");
-    assert_eq!(planned(&console), &keep_request("tea.md"));
-    console.answer_plan(edit_plan());
-    console.advance(KEY_GUARD_TIME);
-    let text = console.screen_text();
-    for part in [
-        "EDIT PLAN",
-        "1 created, 1 changed, 1 removed",
-        "files of keeper in /agents/keeper: 1 created",
-        "create kept/tea.md, 1 line, 18 B",
-        "remove tea.md",
-        "memory keeper apply keep note=tea.md --plan ",
-        "Press y to edit",
+fn keys_of_texts_do_nothing_in_a_list_of_items() {
+    let mut console = console_with_items(&["a.md", "b.md"]);
+    for keys in [
+        "p", "Space", "v", "a", "A", "W", "t", "}", "{", "=", "_", "i", "w", ".", "f", "o",
     ] {
-        assert!(text.contains(part), "{part}: {text}");
+        let effects = console.press(keys);
+        assert_eq!(effects, [], "{keys}");
+        assert_ne!(console.message_text(), "", "{keys}");
+        let place = (console.model.screen, tab(&console), current_item(&console));
+        assert_eq!(place, (Screen::Agent, AgentTab::Memory, "a.md"), "{keys}");
+        assert!(
+            console.screen_text().contains("title of b.md"),
+            "{keys} hides the list"
+        );
     }
-    console.press("Enter Space");
-    assert!(!console.model.is_running(), "Enter never confirms");
-    console.press("y");
-    assert_eq!(console.applied_agents(), ["keeper"]);
-    let mut report = run_report(&[("keeper", Outcome::Ok, None)]);
-    report.operation = Operation::Edit;
-    console.send(Msg::RunEnded(Box::new(report)));
-    assert!(matches!(console.model.reset.stage, ResetStage::Result(_)));
-    assert!(console.screen_text().contains("undoes this run"));
-    console.press("u");
-    let run = UndoTarget::Run("7f3c0a11".to_string());
-    assert_eq!(planned(&console), &PlanRequest::Undo(run, UndoMode::Refuse));
-    // Back through the result to the tab, which is read again.
-    console.press("Esc Esc");
-    assert_eq!(
-        (console.model.screen, tab(&console)),
-        (Screen::Agent, AgentTab::Memory)
-    );
-}
-
-#[test]
-fn arguments_are_asked_one_after_the_other() {
-    let mut console = console_with_items(&["tea.md"]);
-    let text_of = |console: &TestConsole| console.model.input_line.clone().unwrap().text;
-    console.press("O");
-    console.type_line("move");
-    console.press("Enter");
-    assert!(console.screen_text().contains("move: why (optional): "));
-    console.press("Enter");
-    assert_eq!(
-        text_of(&console),
-        "tea.md",
-        "the first that has to be given"
-    );
-    // Typing replaces what is in the line, and Backspace keeps it to change it.
-    console.press("Backspace Backspace Backspace");
-    console.type_line("-pot.md");
-    assert_eq!(text_of(&console), "tea-pot.md");
-    console.press("Enter");
-    assert_eq!(text_of(&console), "");
-    console.press("Enter");
-    assert_eq!(console.message_text(), "move needs to; Esc cancels");
-    console.type_line("kept");
-    console.press("Enter");
-    let PlanRequest::Edit { request, .. } = planned(&console) else {
-        panic!("no operation: {:?}", planned(&console))
-    };
-    let arguments = request.arguments.iter();
-    let arguments: Vec<(&str, &str)> = arguments
-        .map(|(name, value)| (name.as_str(), value.as_str()))
-        .collect();
-    assert_eq!(arguments, [("note", "tea-pot.md"), ("to", "kept")]);
-    let mut console = console_with_items(&["tea.md"]);
-    console.press("O");
-    console.type_line("keep");
-    console.press("Enter");
-    console.type_line("other.md");
-    assert_eq!(text_of(&console), "other.md");
-    console.press("Esc");
-    assert!(console.model.input_line.is_none());
-    let is_plan = |effect: &Effect| matches!(effect, Effect::MakePlan(..));
-    assert!(!console.effects.iter().any(is_plan));
-}
-
-#[test]
-fn refused_operation_says_why() {
-    let mut console = console_with_items(&["tea.md"]);
-    console.press("O");
-    console.type_line("keep");
-    console.press("Enter Enter");
-    let error = Error::new(ErrorKind::User, "there is no file tea.md").with_hint("read it again");
-    let id = console.model.reset.requests.last_id;
-    console.send(Msg::PlanMade(id, Err(error)));
-    assert_eq!(
-        console.message_text(),
-        "there is no file tea.md; read it again"
-    );
-    assert_eq!(
-        (console.model.screen, tab(&console)),
-        (Screen::Agent, AgentTab::Memory)
-    );
-    // A plan without steps shows its reason, and nothing confirms it.
-    console.press("O");
-    console.type_line("keep");
-    console.press("Enter Enter");
-    let mut nothing = edit_plan();
-    nothing.steps.clear();
-    nothing.skipped = vec![crate::engine_samples::skipped_agent(
-        "keeper",
-        memory_shepherd::engine::State::Layout,
-        "the files are as they would be",
-    )];
-    console.answer_plan(nothing);
-    console.advance(KEY_GUARD_TIME);
-    assert!(
-        console
-            .screen_text()
-            .contains("the files are as they would be")
-    );
-    console.press("y");
-    assert!(!console.model.is_running());
-}
-
-#[test]
-fn operations_are_on_the_memory_tab_only() {
-    let mut console = fleet_with_layouts();
-    console.model.fleet.set_cursor(Some("keeper".to_string()));
-    console.press("Enter O");
-    assert_eq!(console.message_text(), "the memory is not read yet");
-    console.press("Tab O");
-    assert!(
-        console.message_text().contains("on the Memory tab"),
-        "{}",
-        console.message_text()
-    );
-    console.press("1");
-    console.model.fleet.set_cursor(Some("plain".to_string()));
-    console.press("Enter O");
-    assert!(console.model.overlay.is_none());
+    // Neither is there a hit of a search.
+    assert_eq!(console.press("n N"), []);
+    assert_eq!(current_item(&console), "a.md");
 }
 
 #[test]
 fn keys_of_resets_say_why_a_layout_has_none() {
-    let reason = "keeper is never reset: a memory with a layout";
+    let reason = "keeper is never reset (layout without a baseline)";
     for is_open in [false, true] {
         for keys in ["X", "P", "d", "e", "E", "yd"] {
             let mut console = fleet_with_layouts();
-            console.model.fleet.set_cursor(Some("keeper".to_string()));
+            console.select_agent("keeper");
             if is_open {
                 console.press("Enter");
             }
@@ -561,16 +473,6 @@ fn keys_of_resets_say_why_a_layout_has_none() {
             assert_eq!(console.message_text(), reason, "{keys}");
             assert_eq!(console.model.screen, screen, "{keys}");
         }
-    }
-    let mut console = fleet_with_layouts();
-    console.model.fleet.set_cursor(Some("keeper".to_string()));
-    console.press("Enter");
-    for keys in [
-        "p", "Space", "v", "a", "A", "W", "t", "}", "{", "=", "_", "i", "w", ".", "f", "n", "N",
-        "o", "3", "5", "6",
-    ] {
-        console.press(keys);
-        console.screen_text();
     }
     // Of several marked agents, only those that are reset are planned for.
     let mut console = fleet_with_layouts();
@@ -582,17 +484,275 @@ fn keys_of_resets_say_why_a_layout_has_none() {
 #[test]
 fn tab_is_left_when_a_changed_config_drops_the_layout() {
     let mut console = console_with_items(&["a.md"]);
-    let rows = console.model.rows.iter().cloned().map(|mut row| {
-        if row.name == "keeper" {
-            row.layout = None;
-            row.baseline = Some("keeper.md".to_string());
-        }
-        row.observation = None;
-        row
+    adopt_keeper(&mut console, |keeper| {
+        keeper.layout = None;
+        keeper.baseline = Some("keeper.md".to_string());
     });
-    let rows = rows.collect();
-    let config = console.model.config.clone();
-    console.send(Msg::ConfigAdopted(config, rows, false));
     assert_eq!(tab(&console), AgentTab::Diff);
     assert!(console.model.agent.memory.items.loaded.is_empty());
+}
+
+#[test]
+fn opened_item_never_shows_the_previous_content() {
+    let mut console = console_with_items(&["a.md", "b.md"]);
+    console.send(Msg::Resized(80, 24));
+    console.press("Enter");
+    answer_content(&mut console);
+    assert!(console.screen_text().contains("content of a.md"));
+    console.effects.clear();
+    console.press("q j Enter");
+    let text = console.screen_text();
+    assert!(
+        text.contains("b.md in") || text.contains("b.md ·"),
+        "{text}"
+    );
+    assert!(!text.contains("content of a.md"), "{text}");
+    let is_wanted = |effect: &Effect| matches!(effect, Effect::ReadItemContent(request) if request.item == "b.md");
+    assert!(
+        console.effects.iter().any(is_wanted),
+        "{:?}",
+        console.effects
+    );
+    answer_content(&mut console);
+    assert!(console.screen_text().contains("content of b.md"));
+    // The same item is opened again with its text.
+    console.press("q Enter");
+    assert!(console.screen_text().contains("content of b.md"));
+}
+
+#[test]
+fn open_item_that_vanished_shows_its_id_only() {
+    let mut console = console_with_items(&["a.md", "b.md"]);
+    console.press("j Enter");
+    answer_content(&mut console);
+    console.press("r");
+    let number = console.items_request().number;
+    console.deliver_collections(number);
+    console.deliver_items(number, &["a.md"], true);
+    assert_eq!(
+        current_item(&console),
+        "a.md",
+        "the cursor stays in its row"
+    );
+    assert_eq!(console.model.agent.memory.subject_id(), Some("b.md"));
+    assert_eq!(console.model.agent.memory.subject_item(), None);
+    let text = console.screen_text();
+    assert!(text.contains(" b.md ") && !text.contains("a.md"), "{text}");
+    assert_eq!(copied_text(&mut console, "yp"), None);
+    assert_eq!(console.message_text(), "b.md is not in the list any more");
+    console.press("O");
+    console.type_line("keep");
+    console.press("Enter");
+    assert_eq!(console.model.input_line.clone().unwrap().text, "b.md");
+}
+
+#[test]
+fn open_item_is_copied_wherever_the_cursor_is() {
+    let mut console = console_with_items(&["a.md", "b.md"]);
+    console.press("j Enter");
+    answer_content(&mut console);
+    console.model.agent.memory.items.cursor_id = Some("a.md".to_string());
+    console.model.agent.memory.items.list.cursor = 0;
+    let path = copied_text(&mut console, "yp");
+    assert_eq!(path.as_deref(), Some("/agents/keeper/b.md"));
+    assert!(!console.screen_text().contains("a.md"));
+}
+
+/// Adopts a config in which `keeper` has changed.
+fn adopt_keeper(console: &mut TestConsole, change: impl Fn(&mut AgentRow)) {
+    let mut rows: Vec<AgentRow> = console.model.rows.iter().cloned().collect();
+    for row in &mut rows {
+        row.observation = None;
+        if row.name == "keeper" {
+            change(row);
+        }
+    }
+    let config = console.model.config.clone();
+    console.send(Msg::ConfigAdopted(config, rows, false));
+}
+
+fn move_memory_of_keeper(console: &mut TestConsole) {
+    adopt_keeper(console, |keeper| {
+        let layout = keeper.layout.as_mut().unwrap();
+        layout.directory = "/agents/other".into();
+    });
+}
+
+#[test]
+fn changed_memory_dir_is_read_again() {
+    let mut console = console_with_items(&["old.md"]);
+    console.press("Enter");
+    answer_content(&mut console);
+    console.effects.clear();
+    move_memory_of_keeper(&mut console);
+    let text = console.screen_text();
+    assert!(!text.contains("old.md"), "{text}");
+    let requests = console.effects.iter().filter(|it| is_items_request(it));
+    assert_eq!(requests.count(), 1, "{:?}", console.effects);
+    assert_eq!(count_text_requests(&console), 1, "{:?}", console.effects);
+    let number = console.items_request().number;
+    assert_ne!(number, 0);
+    console.deliver_collections(number);
+    console.deliver_items(number, &["new.md"], true);
+    let text = console.screen_text();
+    assert!(
+        text.contains("title of new.md") && text.contains("/agents/other"),
+        "{text}"
+    );
+}
+
+#[test]
+fn changed_memory_dir_is_checked_again() {
+    let mut console = console_with_items(&["a.md"]);
+    console.press("Tab");
+    let number = console.model.agent.health.number;
+    console.send(Msg::MemoryChecked(number, Ok(vec![finding("old.md")])));
+    console.effects.clear();
+    move_memory_of_keeper(&mut console);
+    assert!(!console.screen_text().contains("old.md"));
+    let mut checks = console.effects.iter().filter_map(|effect| match effect {
+        Effect::CheckMemory(number, _) => Some(*number),
+        _ => None,
+    });
+    let number = checks.next().expect("no checks");
+    assert_eq!(checks.next(), None);
+    assert_eq!(count_text_requests(&console), 1, "{:?}", console.effects);
+    console.send(Msg::MemoryChecked(number, Ok(vec![finding("new.md")])));
+    assert!(console.screen_text().contains("new.md:3"));
+    let path = copied_text(&mut console, "yp");
+    assert_eq!(path.as_deref(), Some("/agents/other/new.md"));
+}
+
+#[test]
+fn memory_that_moved_unseen_is_read_when_shown() {
+    let mut console = console_with_items(&["old.md"]);
+    console.press("1");
+    console.effects.clear();
+    move_memory_of_keeper(&mut console);
+    assert!(!console.effects.iter().any(is_items_request));
+    assert_eq!(count_text_requests(&console), 0, "{:?}", console.effects);
+    console.select_agent("keeper");
+    console.press("Enter");
+    assert_eq!(console.items_request().loaded, 0);
+    assert_eq!(count_text_requests(&console), 1, "{:?}", console.effects);
+}
+
+#[test]
+fn pane_that_was_never_loaded_is_loaded() {
+    let mut console = console_with_items(&["a.md"]);
+    console.model.agent.memory = MemoryPane::default();
+    console.send(Msg::Tick);
+    let request = console.items_request();
+    assert_eq!(request.number, console.model.agent.memory.number);
+    assert_ne!(request.number, 0);
+    console.effects.clear();
+    console.send(Msg::Tick);
+    assert!(!console.effects.iter().any(is_items_request));
+}
+
+#[test]
+fn rows_stay_in_place_while_a_long_list_is_read_again() {
+    let mut console = fleet_with_layouts();
+    console.select_agent("keeper");
+    let number = console.open_memory().number;
+    let ids = item_ids(400);
+    deliver_ids(&mut console, number, &ids[..200], false);
+    console.press("G");
+    deliver_ids(&mut console, number, &ids[200..], false);
+    for _ in 0..10 {
+        console.press("PgDn");
+    }
+    let (item, list) = (
+        current_item(&console).to_string(),
+        console.model.agent.memory.items.list,
+    );
+    assert!(list.cursor > 200, "{list:?}");
+    console.press("r");
+    let ItemsRequest { number, wanted, .. } = console.items_request();
+    assert_eq!(wanted, 400, "as many as were loaded");
+    console.deliver_collections(number);
+    for page in ids.chunks(50) {
+        deliver_ids(&mut console, number, page, false);
+        assert_eq!(console.model.agent.memory.items.list, list);
+        assert_eq!(current_item(&console), item);
+        assert_eq!(console.model.agent.memory.items.loaded.len(), 400);
+    }
+    let items = &console.model.agent.memory.items;
+    assert!(!items.is_outdated && items.reread.is_empty());
+    // The rest cannot be read: what was read is shown, and the cursor stays as near as it can.
+    console.press("r");
+    let number = console.items_request().number;
+    deliver_ids(&mut console, number, &ids[..50], false);
+    console.send(Msg::ItemsRead(number, Err("the host is lost".to_string())));
+    let text = console.screen_text();
+    assert!(
+        text.contains("50 items read; cannot read the rest: the host is lost"),
+        "{text}"
+    );
+    assert_eq!(current_item(&console), "n49.md");
+}
+
+#[test]
+fn ages_of_items_are_drawn_as_they_pass() {
+    let mut console = console_with_items(&["a.md"]);
+    assert!(console.screen_text().contains("2h"));
+    console.press("r");
+    let number = console.items_request().number;
+    console.deliver_items(number, &["a.md"], true);
+    console.advance(Duration::from_secs(60));
+    // The age of the read is the same for an hour more, once it is in hours.
+    console.advance(Duration::from_secs(3600));
+    console.model.is_dirty = false;
+    console.advance(Duration::from_secs(3000));
+    assert!(console.model.is_dirty);
+    assert!(console.screen_text().contains("4h"));
+}
+
+#[test]
+fn path_that_is_not_utf8_is_copied_with_marks() {
+    let mut console = console_with_items(&[]);
+    console.press("r");
+    let number = console.items_request().number;
+    let mut item = memory_item("tea.md");
+    item.path = PathBuf::from(OsStr::from_bytes(b"t\xe9a.md"));
+    let page = ItemPage {
+        items: vec![item],
+        is_last: true,
+    };
+    console.send(Msg::ItemsRead(number, Ok(page)));
+    let effects = console.press("yp");
+    let [Effect::CopyToClipboard(clip)] = &effects[..] else {
+        panic!("nothing is copied: {effects:?}")
+    };
+    assert!(clip.is_escaped, "{clip:?}");
+    assert!(!clip.text.contains('\u{fffd}'), "{clip:?}");
+}
+
+#[test]
+fn finding_without_a_file_has_no_path_to_copy() {
+    let mut console = console_with_items(&["a.md"]);
+    console.press("Tab");
+    assert_eq!(copied_text(&mut console, "yp"), None);
+    assert_eq!(console.message_text(), "no finding under the cursor");
+    let number = console.model.agent.health.number;
+    let found = HealthFinding {
+        path: None,
+        ..finding("a.md")
+    };
+    console.send(Msg::MemoryChecked(number, Ok(vec![found])));
+    assert_eq!(copied_text(&mut console, "yp"), None);
+    assert_eq!(console.message_text(), "the finding names no file");
+}
+
+#[test]
+fn id_with_a_dash_is_no_option_in_a_command_line() {
+    for (id, argument) in [
+        ("tea.md", "show tea.md"),
+        ("-tea.md", "show -- -tea.md"),
+        ("green tea.md", "show 'green tea.md'"),
+    ] {
+        let console = console_with_items(&[id]);
+        let line = equivalent_command::for_command(&console.model, Command::OpenSelected).unwrap();
+        assert!(line.ends_with(argument), "{line}");
+    }
 }

@@ -432,7 +432,7 @@ fn undo_of_never_reset_marks_stays_with_them() {
     assert_eq!(console.model.fleet.marks.len(), 2);
     assert_eq!(asked(&mut console, "z"), of(&["bravo", "delta"]));
     let said = console.message_text().to_string();
-    let expected = "no reset to undo for the marked agents; the last one is aaaa of 07:40";
+    let expected = "no change to undo for the marked agents; the last one is aaaa of 07:40";
     assert!(said.contains(expected), "{said}");
     // One of them has a run.
     console.press("Esc gg Space");
@@ -446,6 +446,22 @@ fn undo_of_never_reset_marks_stays_with_them() {
     console.send(Msg::LogLoaded(Ok(Vec::new())));
     console.press("A G k Space");
     assert_eq!(asked(&mut console, "z"), of(&["delta"]));
+}
+
+#[test]
+fn edit_of_marked_agents_is_a_change_to_undo() {
+    for operation in [Operation::Edit, Operation::Push] {
+        let mut console = fleet_of_four();
+        let mut edited = observation_of("bravo", State::Scratch);
+        edited.last_run.as_mut().unwrap().operation = operation;
+        console.observe(vec![edited]);
+        let last = run_summary("aaaa", 90, &[("alpha", Outcome::Ok)]);
+        console.send(Msg::LogLoaded(Ok(vec![last])));
+        console.select_agent("bravo");
+        console.press("Space z");
+        let said = console.message_text();
+        assert!(!said.contains("no change to undo"), "{operation:?}: {said}");
+    }
 }
 
 #[test]

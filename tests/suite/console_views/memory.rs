@@ -12,7 +12,7 @@ const HOSTILE_TITLE: &str = "evil \u{1b}[31mred\u{1b}[0m \u{202e}txt";
 
 /// Opens the memory of an agent, with items of which one has a hostile title.
 fn open_items(console: &mut TestConsole, name: &str) {
-    console.model.fleet.set_cursor(Some(name.to_string()));
+    console.select_agent(name);
     console.press("Enter");
     while console.model.agent.tab.id() != "memory" {
         console.press("Tab");
@@ -77,7 +77,7 @@ fn open_item_matches_snapshot() {
 #[test]
 fn memory_being_read_matches_snapshot() {
     assert_view_from("memory_reading", fleet_with_layouts, |console| {
-        console.model.fleet.set_cursor(Some("keeper".to_string()));
+        console.select_agent("keeper");
         let number = console.open_memory().number;
         console.deliver_items(number, &["a.md", "b.md"], false);
     });
@@ -155,7 +155,7 @@ fn edit_plan_matches_snapshot() {
 #[test]
 fn fleet_with_layouts_matches_snapshot() {
     assert_view_from("fleet_layouts", fleet_with_layouts, |console| {
-        console.model.fleet.set_cursor(Some("keeper".to_string()));
+        console.select_agent("keeper");
         console.press("k j G X");
     });
 }

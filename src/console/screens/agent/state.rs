@@ -17,9 +17,6 @@ use memory::{HealthPane, MemoryPane};
 /// Smallest width of the terminal for two texts side by side, in columns.
 pub const MIN_SIDE_BY_SIDE_COLUMNS: u16 = 110;
 
-/// Smallest width of the terminal for a content beside its list, in columns.
-pub const MIN_PREVIEW_COLUMNS: u16 = 110;
-
 /// Choices for the number of unchanged lines around a change; `None` is all.
 pub const CONTEXT_LINE_CHOICES: [Option<usize>; 5] = [Some(0), Some(3), Some(10), Some(30), None];
 
@@ -78,7 +75,7 @@ impl AgentTab {
             AgentTab::Diff => "Show the live diff",
             AgentTab::Scratch => "Show the notes below the separator",
             AgentTab::Memory => "Show the collections and items of the memory",
-            AgentTab::Health => "Show what the checks of the memory find",
+            AgentTab::Health => "Show the health findings of the memory",
             AgentTab::Facts => "Show all facts",
             AgentTab::Baseline => "Show what changed in the baseline",
             AgentTab::Rules => "Show who changed which rules since the last push",
@@ -295,6 +292,15 @@ impl AgentScreen {
                 current.map(|item| item.id.as_str()) == self.memory.content.item()
             }
             tab => tab == AgentTab::Health,
+        }
+    }
+
+    /// Whether the tab has a whole text to copy or to open in the pager.
+    pub fn has_full_text(&self) -> bool {
+        match self.tab {
+            AgentTab::Health => !self.health.findings().is_empty(),
+            _ if self.is_list() && !self.has_current_content() => false,
+            _ => !self.current_pane().lines.is_empty(),
         }
     }
 

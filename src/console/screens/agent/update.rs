@@ -18,6 +18,7 @@ use crate::console::text::{self, PreparedText, TextLine, Tones};
 use crate::console::widgets::list_pane::step_index;
 use crate::console::widgets::prompt::{Prompt, PromptPurpose};
 use crate::engine::{HistoryEntry, State};
+use crate::layouts::MemoryItem;
 
 /// Shows texts, unless they are outdated or of another agent.
 pub fn handle_texts(model: &mut Model, texts: AgentTexts) {
@@ -103,13 +104,10 @@ fn choose_offered_tab(model: &mut Model, name: &str) {
 }
 
 /// Leaves a tab that the agent on the screen does not have any more.
-pub fn keep_tab_offered(model: &mut Model) -> Vec<Effect> {
+pub fn keep_tab_offered(model: &mut Model) {
     let (name, tab) = (model.agent.agent.clone(), model.agent.tab);
     choose_offered_tab(model, &name);
-    if model.agent.tab == tab {
-        return Vec::new();
-    }
-    request_tab(model)
+    model.agent.is_text_due |= model.agent.tab != tab;
 }
 
 /// Shows the changes of the rules of an agent, if it is the one on the screen.
@@ -325,8 +323,8 @@ pub fn follow_agent(model: &mut Model) -> Vec<Effect> {
         return Vec::new();
     }
     let texts = Effect::PrepareTexts(model.agent.agent.clone());
-    // The log follows the run, and the history the log. A memory with a layout is read again by a key:
-    // its lists must not change below the cursor.
+    // The log follows the run, and the history the log. A memory with a layout is read again by a key
+    // and after a run of the agent: its lists must not change below the cursor.
     let rules = (model.agent.tab == AgentTab::Rules).then(|| request_tab(model));
     std::iter::once(texts)
         .chain(rules.into_iter().flatten())
@@ -528,14 +526,28 @@ fn leave(model: &mut Model) {
 /// Returns the ages on the screen.
 pub fn visible_ages(model: &Model) -> Vec<String> {
     let row = model.find_row(&model.agent.agent);
-    let ages = row.and_then(|row| row_ages(model, row));
+    let header = row.and_then(|row| row_ages(model, row));
     let read_at = match model.agent.tab {
         AgentTab::Memory => model.agent.memory.items.read_at,
         AgentTab::Health => model.agent.health.checked_at,
         _ => None,
     };
-    let read = read_at.map(|then| format_age(model.now.local_time, then));
-    ages.into_iter().chain(read).collect()
+    let changed = visible_items(model).filter_map(|item| item.modified);
+    let times = read_at.into_iter().chain(changed);
+    let ages = times.map(|then| format_age(model.now.local_time, then));
+    header.into_iter().chain(ages).collect()
+}
+
+/// Returns the items of a memory with a layout that are on the screen.
+fn visible_items(model: &Model) -> impl Iterator<Item = &MemoryItem> {
+    let items = &model.agent.memory.items;
+    let count = if model.agent.is_item_list() {
+        items.shown.len()
+    } else {
+        0
+    };
+    let rows = items.list.visible(count, model.agent_list_height());
+    rows.filter_map(|row| items.shown_item(row))
 }
 
 /// Returns the ages that a row of the fleet or the header of an agent shows.
@@ -662,13 +674,16 @@ pub fn check_pager(model: &Model) -> Result<(), String> {
     if model.agent.tab == AgentTab::History && model.agent.is_list() {
         return model.selected_entry().map(drop);
     }
-    require(model.pager_text().is_some(), "no text yet")
+    require(model.agent.has_full_text(), "no text yet")
 }
 
 /// Checks that the tab shows a text with something to copy.
 pub fn check_clipboard(model: &Model, command: Command) -> Result<(), String> {
     if !model.agent.tab.is_about_layout() {
         model.check_text()?;
+    }
+    if command == Command::CopyAll {
+        return require(model.agent.has_full_text(), "nothing to copy");
     }
     model.clipboard_text(command).map(drop)
 }

@@ -25,9 +25,6 @@ use timeline::TimelineView;
 /// Rows that a search returns at first; more are searched when the cursor reaches the last one.
 pub const FIRST_ROWS: usize = 200;
 
-/// Columns from which the text is shown beside the list.
-pub const MIN_PREVIEW_COLUMNS: u16 = 110;
-
 /// Reason why a key is about no entry.
 pub const NO_ENTRY_REASON: &str = "no entry under the cursor";
 

@@ -14,12 +14,12 @@ use crate::console::model::Model;
 use crate::console::screen::Screen;
 use crate::console::screens::archives::state::{
     ArchiveSearchRequest, ArchivesPage, EntryComparisonRequest, EntryComparisonView, EntryText,
-    EntryTextRequest, FIRST_ROWS, FoundRows, MIN_PREVIEW_COLUMNS, NO_ENTRY_REASON,
+    EntryTextRequest, FIRST_ROWS, FoundRows, NO_ENTRY_REASON,
 };
 use crate::console::screens::reset;
 use crate::console::screens::reset::state::PlanRequest;
 use crate::console::text::{ComparedTexts, PreparedText, TextLine};
-use crate::console::widgets::list_pane::step_index;
+use crate::console::widgets::list_pane::{MIN_PREVIEW_COLUMNS, step_index};
 use crate::console::widgets::prompt::{Prompt, PromptPurpose};
 use crate::engine::{
     EntryComparison, IndexProgress, RecordedEntries, SearchRelaxation, SearchResult, TimelineRow,

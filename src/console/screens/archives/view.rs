@@ -16,13 +16,12 @@ use crate::console::command::Command;
 use crate::console::frame::{draw_compared_texts, draw_fleet_name};
 use crate::console::model::Model;
 use crate::console::screens::archives::state::retention::{is_disk_full, used_disk_percent};
-use crate::console::screens::archives::state::{
-    ArchiveRow, ArchivesPage, MIN_PREVIEW_COLUMNS, NO_ENTRY_REASON,
-};
+use crate::console::screens::archives::state::{ArchiveRow, ArchivesPage, NO_ENTRY_REASON};
 use crate::console::theme::Role;
 use crate::console::widgets::canvas::{
     Canvas, fit_start_of_sentence, shorten_untrusted, truncate_untrusted,
 };
+use crate::console::widgets::list_pane::MIN_PREVIEW_COLUMNS;
 use crate::console::widgets::list_pane::{Columns, Fit, draw_unloaded};
 use crate::engine::{FoundLine, SearchResult};
 

@@ -9,11 +9,13 @@ use crate::console::screens::reset::state::{
 };
 use crate::console::text::{self, PreparedText};
 use crate::engine::PlanStep;
+use crate::layouts::OperationRequest;
 
 /// Requests the details for the agent under the cursor, else for the first agent of the plan that has
 /// any. Those that are on the screen stay.
 pub fn request_details(model: &mut Model) -> Vec<Effect> {
     let wanted = match &model.reset.stage {
+        ResetStage::Plan(view) if shows_files_of_step(model, view) => return Vec::new(),
         ResetStage::Plan(view) => wanted_details(model, view),
         _ => None,
     };
@@ -41,26 +43,49 @@ pub fn request_details(model: &mut Model) -> Vec<Effect> {
     wanted.and_then(to_effect).into_iter().collect()
 }
 
-fn wanted_details(model: &Model, view: &PlanView) -> Option<PlanDetailsRequest> {
-    let cursor = model.reset.cursor;
+/// Returns the step whose files are shown: the one under the cursor, else the first that changes any.
+fn step_with_files<'v>(model: &Model, view: &'v PlanView) -> Option<&'v PlanStep> {
+    let has_files = |step: &&PlanStep| !step.files.is_empty();
     let steps = &view.plan.steps;
-    let operation = match &view.request {
+    let current = steps.get(model.reset.cursor).filter(has_files);
+    current.or_else(|| steps.iter().find(has_files))
+}
+
+/// Whether the files of the step are on the screen. Copies none of them: there may be many.
+fn shows_files_of_step(model: &Model, view: &PlanView) -> bool {
+    let Some(PlanDetailsRequest::Files(shown)) = &model.reset.details.request else {
+        return false;
+    };
+    step_with_files(model, view).is_some_and(|step| {
+        shown.agent == step.agent
+            && shown.operation.as_ref() == operation_of(view)
+            && shown.directory == model.layout_directory(&step.agent)
+            && shown.files == step.files
+            && shown.new_directories == step.new_directories
+            && shown.removed_directories == step.removed_directories
+    })
+}
+
+/// Returns the operation that a plan is made of; none for other plans.
+fn operation_of(view: &PlanView) -> Option<&OperationRequest> {
+    match &view.request {
         PlanRequest::Edit { request, .. } => Some(request),
         _ => None,
-    };
-    let current = steps.get(cursor).filter(|step| !step.files.is_empty());
-    let changing = current.or_else(|| steps.iter().find(|step| !step.files.is_empty()));
-    if let Some(step) = changing {
+    }
+}
+
+fn wanted_details(model: &Model, view: &PlanView) -> Option<PlanDetailsRequest> {
+    if let Some(step) = step_with_files(model, view) {
         return Some(PlanDetailsRequest::Files(FileChangesRequest {
             agent: step.agent.clone(),
             directory: model.layout_directory(&step.agent),
-            operation: operation.cloned(),
+            operation: operation_of(view).cloned(),
             files: step.files.clone(),
             new_directories: step.new_directories.clone(),
             removed_directories: step.removed_directories.clone(),
         }));
     }
-    wanted_rule_change(view, cursor).map(PlanDetailsRequest::Rules)
+    wanted_rule_change(view, model.reset.cursor).map(PlanDetailsRequest::Rules)
 }
 
 /// Returns the versions of a step's rules, if it changes them.

@@ -6,7 +6,7 @@ pub mod title;
 use unicode_width::UnicodeWidthStr;
 
 use crate::archive::EntryKind;
-use crate::base::quantity::{format_count, format_size};
+use crate::base::quantity::{format_count, format_exact_size, format_size};
 use crate::base::untrusted;
 use crate::console::age::format_time;
 use crate::console::agent_row::AgentRow;
@@ -18,7 +18,6 @@ use crate::console::screens::reset::push::describe_kept_scratch;
 use crate::console::screens::reset::state::{
     PlanView, ResetStage, ResultLine, ResultView, RunView, STOP_CONSEQUENCE, summarize_failures,
 };
-use crate::console::text::format_exact_size;
 use crate::console::theme::{Role, role_of_outcome, role_of_state};
 use crate::console::widgets::canvas::{Canvas, shorten_untrusted, truncate, wrap_text};
 use crate::console::widgets::list_pane::{Columns, Fit, ListPane};

@@ -20,7 +20,7 @@ use crate::engine::Engine;
 
 /// How long an open collection waits for a request of more items: it may keep a directory open, on this
 /// machine or a host.
-const MAX_ITEMS_WAIT: Duration = Duration::from_secs(60);
+pub(super) const MAX_ITEMS_WAIT: Duration = Duration::from_secs(60);
 
 /// The collection whose items are read: the number of its request, and where more of them are
 /// requested. Dropping it ends the job.
@@ -32,9 +32,9 @@ pub(super) struct ItemDemand {
 impl EffectRunner {
     /// Reads items, or lets the job that has the collection open read more of them.
     pub(super) fn read_items(&mut self, request: ItemsRequest) {
-        let known = self.item_demand.as_ref();
-        let known = known.filter(|it| it.number == request.number && request.loaded > 0);
-        if known.is_some_and(|known| known.wanted.send(request.wanted).is_ok()) {
+        let is_continued = |open: &&ItemDemand| open.number == request.number && request.loaded > 0;
+        let open = self.item_demand.as_ref().filter(is_continued);
+        if open.is_some_and(|open| open.wanted.send(request.wanted).is_ok()) {
             return;
         }
         let (wanted, demand) = unbounded();
@@ -74,8 +74,8 @@ impl EffectRunner {
     pub(super) fn compare_file_changes(&self, changes: FileChangesRequest) {
         let request = Request::latest(JobClass::Plan, "file changes");
         self.submit(request, move |engine| {
-            let text = engine.and_then(|it| prepare_file_changes(it, &changes));
-            let text = text.unwrap_or_else(|error| PreparedText::note(error.to_line()));
+            let compared = engine.and_then(|it| prepare_file_changes(it, &changes));
+            let text = compared.unwrap_or_else(|error| PreparedText::note(error.to_line()));
             Msg::FileChangesCompared(changes, text)
         });
     }
@@ -102,10 +102,9 @@ fn serve_items(
         Ok(collections) => collections,
         Err(error) => return send_failure(request, error.to_line(), messages),
     };
-    let ids = || collections.iter().map(|collection| &collection.id);
     let wanted_id = request.collection.as_ref();
-    let id = ids().find(|id| Some(*id) == wanted_id);
-    let id = id.or_else(|| ids().next()).cloned();
+    let found = collections.iter().find(|it| Some(&it.id) == wanted_id);
+    let id = found.or(collections.first()).map(|it| it.id.clone());
     let opened = OpenedMemory {
         layout: memory.layout.name(),
         operations: memory.layout.operations(),
@@ -124,10 +123,16 @@ fn serve_items(
         send_page(Vec::new(), true);
         return Ok(());
     };
+    // Another collection than the requested one is shown from its beginning.
+    let loaded = if Some(&id) == wanted_id {
+        request.loaded
+    } else {
+        0
+    };
     let (mut read, mut wanted) = (0, request.wanted);
     for page in memory.layout.items(&memory.files, &id)? {
         let mut items = page?;
-        let known = request.loaded.saturating_sub(read).min(items.len());
+        let known = loaded.saturating_sub(read).min(items.len());
         read += items.len();
         items.drain(..known);
         for item in &mut items {
@@ -136,7 +141,7 @@ fn serve_items(
         if !items.is_empty() && !send_page(items, false) {
             return Ok(());
         }
-        if !awaits_more(&demand, &mut wanted, read) {
+        if !wait_for_demand(&demand, &mut wanted, read) {
             return Ok(());
         }
     }
@@ -152,7 +157,7 @@ fn send_failure(request: &ItemsRequest, why: String, messages: &Sender<Msg>) -> 
 }
 
 /// Waits until more items are wanted than were read. Returns false if that does not happen in time.
-fn awaits_more(demand: &Receiver<usize>, wanted: &mut usize, read: usize) -> bool {
+fn wait_for_demand(demand: &Receiver<usize>, wanted: &mut usize, read: usize) -> bool {
     loop {
         let more = match demand.try_recv() {
             Err(TryRecvError::Disconnected) => return false,
@@ -195,14 +200,17 @@ mod tests {
     fn collection_is_read_as_far_as_is_wanted() {
         let (sender, demand) = unbounded();
         let mut wanted = 200;
-        assert!(awaits_more(&demand, &mut wanted, 199));
+        assert!(wait_for_demand(&demand, &mut wanted, 199));
         sender.send(400).unwrap();
-        assert!(awaits_more(&demand, &mut wanted, 200), "more was requested");
+        assert!(
+            wait_for_demand(&demand, &mut wanted, 200),
+            "more was requested"
+        );
         sender.send(300).unwrap();
-        assert!(awaits_more(&demand, &mut wanted, 399));
+        assert!(wait_for_demand(&demand, &mut wanted, 399));
         assert_eq!(wanted, 400, "a smaller request takes nothing back");
         // Nothing more is read once another collection is wanted.
         drop(sender);
-        assert!(!awaits_more(&demand, &mut wanted, 10));
+        assert!(!wait_for_demand(&demand, &mut wanted, 10));
     }
 }

@@ -78,7 +78,7 @@ impl Transport for SilentTransport {
 /// Returns a fake with the memory of an agent.
 fn fake_with_agent() -> FakeTransport {
     let fake = FakeTransport::new(Arc::new(SystemClock));
-    for directory in ["/", "/agent"] {
+    for directory in ["/", "/agent", "/agent/numbers", "/agent/others"] {
         fake.make_directory(directory, 1000, 1000, 0o755);
     }
     fake.write_file("/agent/MEMORY.md", BASELINE.as_bytes());
@@ -162,6 +162,7 @@ fn refused_thread_answers_plan_with_error() {
 fn test_env(root: &Path) -> ConfigEnvironment {
     ConfigEnvironment {
         uid: 1000,
+        layout_names: vec!["numbers"],
         ..ConfigEnvironment::bare(root)
     }
 }

@@ -4,10 +4,12 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, FixedOffset};
+use unicode_width::UnicodeWidthStr;
 
+use crate::base::untrusted;
 use crate::console::filter::{Filter, FilterSubject};
 use crate::console::text::Pane;
-use crate::console::widgets::list_pane::ListPane;
+use crate::console::widgets::list_pane::{ListPane, step_index};
 use crate::layouts::{
     ArgumentSpec, Collection, HealthFinding, HealthSeverity, MemoryItem, OperationSpec,
 };
@@ -79,7 +81,7 @@ pub struct MemoryPane {
     /// The items of the collection.
     pub items: ItemList,
     /// The content of an item.
-    pub content: ItemPane,
+    pub content: ItemContentPane,
 }
 
 /// The loaded items of a collection.
@@ -103,13 +105,15 @@ pub struct ItemList {
     pub failure: Option<String>,
     /// When the first of them were read; none until then.
     pub read_at: Option<DateTime<FixedOffset>>,
-    /// Whether the loaded items are those of an earlier request, which the next page replaces.
+    /// Whether the loaded items are those of an earlier request, which `reread` replaces.
     pub is_outdated: bool,
+    /// The items that were read again, until they are as many as the loaded ones.
+    pub reread: Vec<MemoryItem>,
 }
 
 /// The content of an item.
 #[derive(Clone, Debug, Default)]
-pub struct ItemPane {
+pub struct ItemContentPane {
     /// What was requested last.
     pub request: Option<ItemContentRequest>,
     /// Its text; empty until it is loaded.
@@ -125,10 +129,23 @@ pub struct HealthPane {
     pub findings: Option<Result<Vec<HealthFinding>, String>>,
     /// Number of the current request.
     pub number: u64,
+    /// Cells of the longest texts of the findings.
+    pub cells: FindingCells,
     /// When the checks ended.
     pub checked_at: Option<DateTime<FixedOffset>>,
     /// Position in the findings.
     pub list: ListPane,
+}
+
+/// Cells that the longest texts of some findings take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FindingCells {
+    /// Those of the checks.
+    pub check: u16,
+    /// Those of what was measured.
+    pub measured: u16,
+    /// Those of what the memory says of itself.
+    pub reported: u16,
 }
 
 /// An operation whose arguments are typed one after the other.
@@ -163,6 +180,28 @@ impl MemoryPane {
         self.collections().iter().position(is_current).unwrap_or(0)
     }
 
+    /// Returns the id of the item that keys and details are about: the open one, else the one under the
+    /// cursor.
+    pub fn subject_id(&self) -> Option<&str> {
+        if self.content.is_open {
+            self.content.item()
+        } else {
+            self.items.current_item().map(|item| item.id.as_str())
+        }
+    }
+
+    /// Returns the item that keys and details are about; none if the open one is not among the loaded
+    /// ones any more.
+    pub fn subject_item(&self) -> Option<&MemoryItem> {
+        let current = self.items.current_item();
+        if !self.content.is_open {
+            return current;
+        }
+        let id = self.content.item()?;
+        let mut items = current.into_iter().chain(&self.items.loaded);
+        items.find(|item| item.id == id)
+    }
+
     /// Returns an operation of the layout.
     pub fn find_operation(&self, name: &str) -> Option<OperationSpec> {
         let mut specs = self.opened()?.operations.iter();
@@ -176,24 +215,22 @@ impl ItemList {
         self.loaded.get(*self.shown.get(index)?)
     }
 
-    /// Returns the index of the item under the cursor among the shown ones. Where that item is not
-    /// shown, the cursor stays in its row.
+    /// Returns the index of the item under the cursor among the shown ones.
     pub fn cursor_index(&self) -> usize {
-        let is_current = |index: usize| {
-            let item = self.shown_item(index);
-            item.is_some_and(|item| Some(&item.id) == self.cursor_id.as_ref())
-        };
-        let last = self.shown.len().saturating_sub(1);
-        if self.cursor_id.is_none() || is_current(self.list.cursor) {
-            return self.list.cursor.min(last);
-        }
-        let found = (0..self.shown.len()).find(|index| is_current(*index));
-        found.unwrap_or(self.list.cursor.min(last))
+        self.list.cursor.min(self.shown.len().saturating_sub(1))
     }
 
     /// Returns the item under the cursor.
     pub fn current_item(&self) -> Option<&MemoryItem> {
         self.shown_item(self.cursor_index())
+    }
+
+    /// Moves the cursor by rows.
+    pub fn move_cursor(&mut self, by: isize) {
+        self.list.cursor = step_index(self.cursor_index(), by, self.shown.len());
+        if let Some(id) = self.current_item().map(|item| item.id.clone()) {
+            self.cursor_id = Some(id);
+        }
     }
 
     /// Sets the filter.
@@ -203,11 +240,34 @@ impl ItemList {
         self.show_from(0);
     }
 
-    /// Appends a page.
-    pub fn append(&mut self, page: ItemPage) {
-        let start = self.loaded.len();
-        self.loaded.extend(page.items);
+    /// Adds a page behind the loaded items. Those of an earlier request stay until the collection has
+    /// ended, or as many items are read again, so that the rows do not move in between.
+    pub fn add_page(&mut self, page: ItemPage, now: DateTime<FixedOffset>) {
         self.is_complete = page.is_last;
+        if !self.is_outdated {
+            return self.append(page.items, now);
+        }
+        self.reread.extend(page.items);
+        if page.is_last || self.reread.len() >= self.loaded.len() {
+            self.finish_reread(now);
+        }
+    }
+
+    /// Replaces the items of an earlier request by those that were read again.
+    pub fn finish_reread(&mut self, now: DateTime<FixedOffset>) {
+        if self.is_outdated {
+            let items = std::mem::take(&mut self.reread);
+            self.clear();
+            self.append(items, now);
+        }
+    }
+
+    fn append(&mut self, items: Vec<MemoryItem>, now: DateTime<FixedOffset>) {
+        let start = self.loaded.len();
+        if start == 0 {
+            self.read_at = Some(now);
+        }
+        self.loaded.extend(items);
         self.show_from(start);
     }
 
@@ -215,6 +275,8 @@ impl ItemList {
     pub fn clear(&mut self) {
         self.loaded.clear();
         self.shown.clear();
+        self.reread.clear();
+        self.is_outdated = false;
     }
 
     /// Whether more items were requested than are loaded.
@@ -222,7 +284,8 @@ impl ItemList {
         !self.is_complete && self.failure.is_none() && self.wanted > self.loaded.len()
     }
 
-    /// Adds the loaded items from an index on to the shown ones, if the filter shows them.
+    /// Adds the loaded items from an index on to the shown ones, if the filter shows them. The cursor
+    /// goes to its item, if that is among them, and else stays in its row.
     fn show_from(&mut self, start: usize) {
         let filter = Filter::new(&self.filter);
         let is_shown = |index: &usize| {
@@ -237,19 +300,53 @@ impl ItemList {
                 is_marked: false,
             })
         };
+        let first_row = self.shown.len();
         let shown = (start..self.loaded.len()).filter(is_shown);
         self.shown.extend(shown);
+        let Some(id) = &self.cursor_id else {
+            return;
+        };
+        let mut rows = first_row..self.shown.len();
+        let row = rows.find(|row| self.shown_item(*row).is_some_and(|item| item.id == *id));
+        self.list.cursor = row.unwrap_or(self.list.cursor);
     }
 }
 
-impl ItemPane {
+impl ItemContentPane {
     /// Returns the id of the item.
     pub fn item(&self) -> Option<&str> {
         self.request.as_ref().map(|request| request.item.as_str())
     }
 }
 
+impl FindingCells {
+    /// Measures the texts of findings.
+    fn of(findings: &[HealthFinding]) -> FindingCells {
+        let longest = |text: fn(&HealthFinding) -> Option<&str>| {
+            let texts = findings.iter().filter_map(text);
+            let cells = texts.map(|text| untrusted::visible_line(text).width());
+            cells.max().unwrap_or(0).try_into().unwrap_or(u16::MAX)
+        };
+        FindingCells {
+            check: longest(|finding| Some(finding.check)),
+            measured: longest(|finding| finding.measured.as_deref()),
+            reported: longest(|finding| finding.reported.as_deref()),
+        }
+    }
+}
+
 impl HealthPane {
+    /// Shows what the checks found.
+    pub fn show(
+        &mut self,
+        findings: Result<Vec<HealthFinding>, String>,
+        now: DateTime<FixedOffset>,
+    ) {
+        self.findings = Some(findings);
+        self.checked_at = Some(now);
+        self.cells = FindingCells::of(self.findings());
+    }
+
     /// Returns the findings, the worst first.
     pub fn findings(&self) -> &[HealthFinding] {
         match &self.findings {

@@ -6,14 +6,15 @@ use crate::console::command::{Command, require};
 use crate::console::message::Effect;
 use crate::console::model::Model;
 use crate::console::screen::Screen;
+use crate::console::screens::agent::state::AgentTab;
 use crate::console::screens::agent::state::memory::{
-    ITEM_STEP, ItemContentRequest, ItemPage, ItemPane, ItemsRequest, OpenedMemory, OperationDraft,
+    ITEM_STEP, ItemContentPane, ItemContentRequest, ItemPage, ItemsRequest, OpenedMemory,
+    OperationDraft,
 };
-use crate::console::screens::agent::state::{AgentTab, MIN_PREVIEW_COLUMNS};
 use crate::console::screens::reset::state::PlanRequest;
 use crate::console::screens::reset::update::request_plan;
 use crate::console::text::PreparedText;
-use crate::console::widgets::list_pane::step_index;
+use crate::console::widgets::list_pane::{MIN_PREVIEW_COLUMNS, step_index};
 use crate::console::widgets::prompt::{Prompt, PromptPurpose};
 use crate::layouts::{HealthFinding, OperationRequest};
 
@@ -26,6 +27,7 @@ pub fn load(model: &mut Model) -> Vec<Effect> {
     items.wanted = items.loaded.len().max(ITEM_STEP);
     items.is_complete = false;
     items.is_outdated = true;
+    items.reread.clear();
     items.failure = None;
     vec![Effect::ReadItems(ItemsRequest {
         number,
@@ -46,7 +48,7 @@ fn open_collection(model: &mut Model, id: String) -> Vec<Effect> {
     let memory = &mut model.agent.memory;
     memory.collection = Some(id);
     memory.items = Default::default();
-    memory.content = ItemPane::default();
+    memory.content = ItemContentPane::default();
     load(model)
 }
 
@@ -66,35 +68,35 @@ pub fn handle_opened(model: &mut Model, number: u64, opened: Result<OpenedMemory
         Err(_) => {
             memory.items.clear();
             memory.items.is_complete = true;
-            memory.items.is_outdated = false;
         }
     }
     memory.opened = Some(opened);
-    model.is_dirty = true;
+    model.is_dirty |= model.screen == Screen::Agent;
 }
 
-/// Appends items that were read, or says why there are no more.
+/// Shows items that were read, or says why there are no more.
 pub fn handle_items(model: &mut Model, number: u64, page: Result<ItemPage, String>) {
     let now = model.now.local_time;
     let memory = &mut model.agent.memory;
     if number != memory.number {
         return;
     }
-    let items = &mut memory.items;
-    if std::mem::take(&mut items.is_outdated) {
-        items.clear();
-        items.read_at = Some(now);
-    }
     match page {
-        Ok(page) => items.append(page),
-        Err(why) if memory.opened.is_none() => memory.opened = Some(Err(why)),
-        Err(why) => items.failure = Some(why),
+        Ok(page) => memory.items.add_page(page, now),
+        Err(why) => {
+            memory.items.finish_reread(now);
+            if memory.opened.is_none() {
+                memory.opened = Some(Err(why));
+            } else {
+                memory.items.failure = Some(why);
+            }
+        }
     }
     model.is_dirty |= model.screen == Screen::Agent;
 }
 
-/// Notes that no more items come until they are requested again. Where none has come yet, because a
-/// changed config ended the job, requests all of them again.
+/// Notes that no more items come until they are requested again. Where a changed config ended the job
+/// before the items were read again, requests all of them once more.
 pub fn handle_items_paused(model: &mut Model, number: u64) -> Vec<Effect> {
     let memory = &mut model.agent.memory;
     if number != memory.number {
@@ -110,8 +112,13 @@ pub fn handle_items_paused(model: &mut Model, number: u64) -> Vec<Effect> {
 /// Returns what the lists on the screen need: more items where the cursor is near the last one, and the
 /// content of the item under the cursor where it is shown.
 pub fn request_due(model: &mut Model) -> Vec<Effect> {
-    if model.screen != Screen::Agent || model.agent.tab != AgentTab::Memory {
-        return Vec::new();
+    match (model.screen, model.agent.tab) {
+        (Screen::Agent, AgentTab::Memory) if model.agent.memory.number == 0 => return load(model),
+        (Screen::Agent, AgentTab::Health) if model.agent.health.number == 0 => {
+            return check_health(model);
+        }
+        (Screen::Agent, AgentTab::Memory) => {}
+        _ => return Vec::new(),
     }
     let items = request_more_items(model, model.agent.memory.items.filter.is_empty());
     items.into_iter().chain(request_content(model)).collect()
@@ -191,10 +198,7 @@ pub fn move_cursor(model: &mut Model, by: isize) -> Vec<Effect> {
             _ => Vec::new(),
         };
     }
-    let items = &mut memory.items;
-    let next = step_index(items.cursor_index(), by, items.shown.len());
-    items.cursor_id = items.shown_item(next).map(|item| item.id.clone());
-    items.list.cursor = next;
+    memory.items.move_cursor(by);
     request_more_items(model, by > 0).into_iter().collect()
 }
 
@@ -204,9 +208,15 @@ pub fn open_selected(model: &mut Model) -> Vec<Effect> {
     if std::mem::take(&mut memory.has_collection_focus) {
         return Vec::new();
     }
-    // The content follows, as all that is due.
-    memory.content.is_open = memory.items.current_item().is_some();
-    memory.items.cursor_id = memory.items.current_item().map(|item| item.id.clone());
+    let Some(id) = memory.items.current_item().map(|item| item.id.clone()) else {
+        return Vec::new();
+    };
+    if memory.content.item() != Some(&id) {
+        memory.content = ItemContentPane::default();
+    }
+    // The content is requested with all that is due.
+    memory.content.is_open = true;
+    memory.items.cursor_id = Some(id);
     Vec::new()
 }
 
@@ -260,8 +270,7 @@ pub fn handle_health(model: &mut Model, number: u64, findings: Result<Vec<Health
         return;
     }
     let before = health.current_finding().cloned();
-    health.findings = Some(findings);
-    health.checked_at = Some(now);
+    health.show(findings, now);
     let mut list = health.list;
     list.follow(before.as_ref(), health.findings());
     health.list = list;
@@ -277,6 +286,11 @@ pub fn move_finding_cursor(model: &mut Model, by: isize) {
 
 /// Checks that the screen shows a memory whose layout has operations.
 pub fn check_operations(model: &Model) -> Result<(), String> {
+    let agent = &model.agent.agent;
+    require(
+        model.has_layout(),
+        format!("{agent} has no memory with a layout; set layout and memory_dir in its section"),
+    )?;
     let key = model.key_hint(Command::NextTab);
     require(
         model.agent.tab == AgentTab::Memory,
@@ -308,19 +322,18 @@ pub fn begin_operation(model: &mut Model, name: &str) -> Vec<Effect> {
 /// Asks for the next argument of an operation; plans it when all are given.
 fn continue_operation(model: &mut Model, mut draft: OperationDraft) -> Vec<Effect> {
     if draft.argument().is_none() {
-        let request = OperationRequest {
-            operation: draft.spec.name.to_string(),
-            arguments: draft.given,
-        };
-        let request = PlanRequest::Edit {
+        let edit = PlanRequest::Edit {
             agent: draft.agent,
-            request,
+            request: OperationRequest {
+                operation: draft.spec.name.to_string(),
+                arguments: draft.given,
+            },
         };
-        return request_plan(model, request, false);
+        return request_plan(model, edit, false);
     }
-    let item = model.agent.memory.items.current_item();
-    let item = item.filter(|_| draft.is_first_required());
-    let text = item.map(|item| item.id.clone()).unwrap_or_default();
+    let subject = model.agent.memory.subject_id();
+    let item = subject.filter(|_| draft.is_first_required());
+    let text = item.unwrap_or_default().to_string();
     draft.is_prefilled = !text.is_empty();
     model.input_line = Some(Prompt {
         text,

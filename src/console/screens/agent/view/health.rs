@@ -1,13 +1,10 @@
 //! Draws the Health tab: the findings of the checks of a memory with a layout, why the one under the
 //! cursor matters, and what to do about it.
 
-use unicode_width::UnicodeWidthStr;
-
 use crate::base::quantity::format_count;
-use crate::base::untrusted;
 use crate::console::age::format_age;
 use crate::console::model::Model;
-use crate::console::screens::agent::state::memory::{HealthPane, describe_place};
+use crate::console::screens::agent::state::memory::{FindingCells, HealthPane, describe_place};
 use crate::console::theme::Role;
 use crate::console::widgets::canvas::{Canvas, wrap_text};
 use crate::console::widgets::list_pane::{Columns, Fit, draw_unloaded};
@@ -34,7 +31,7 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
         canvas.put_text(1, STATUS_ROW + 2, "No findings.", Role::Good);
         return;
     }
-    let columns = columns(findings, canvas.width());
+    let columns = columns(health.cells, canvas.width());
     columns.draw_headings(canvas, STATUS_ROW + 1);
     let extent = (findings.len(), model.agent_list_height());
     let list = health.list;
@@ -68,12 +65,12 @@ fn summarize(health: &HealthPane) -> String {
         HealthSeverity::Warning,
         HealthSeverity::Info,
     ];
-    let counts = severities.map(|severity| match (severity, health.count(severity)) {
+    let describe = |severity| match (severity, health.count(severity)) {
         (_, 0) => None,
         (HealthSeverity::Info, count) => Some(format!("{count} info")),
         (severity, count) => Some(format_count(count as u64, severity.as_str())),
-    });
-    let counts: Vec<String> = counts.into_iter().flatten().collect();
+    };
+    let counts: Vec<String> = severities.into_iter().filter_map(describe).collect();
     match health.findings().len() {
         0 => "no findings".to_string(),
         all => format!(
@@ -84,15 +81,10 @@ fn summarize(health: &HealthPane) -> String {
     }
 }
 
-fn columns(findings: &[HealthFinding], width: u16) -> Columns {
-    let checks = findings.iter().map(|finding| finding.check.width());
-    let check = (checks.max().unwrap_or(0) as u16 + 2).clamp(8, width / 4);
-    let value = |value: fn(&HealthFinding) -> &Option<String>| {
-        let texts = findings.iter().filter_map(|it| value(it).as_ref());
-        let cells = texts.map(|text| untrusted::visible_line(text).width());
-        (cells.max().unwrap_or(0) as u16 + 2).clamp(10, width / 4)
-    };
-    let (measured, reported) = (value(|it| &it.measured), value(|it| &it.reported));
+fn columns(cells: FindingCells, width: u16) -> Columns {
+    let fit = |cells: u16, least: u16| cells.saturating_add(2).clamp(least, width / 4);
+    let check = fit(cells.check, 8);
+    let (measured, reported) = (fit(cells.measured, 10), fit(cells.reported, 10));
     let place = width.saturating_sub(13 + check + measured + reported);
     Columns::from_x(2)
         .left("SEVERITY", 10)

@@ -1,6 +1,8 @@
 //! Draws the Memory tab: the collections, the items of one, and, where there is room, the content of the
 //! item under the cursor.
 
+use std::os::unix::ffi::OsStrExt;
+
 use ratatui::layout::Rect;
 use unicode_width::UnicodeWidthStr;
 
@@ -8,13 +10,12 @@ use crate::base::quantity::{format_count, format_size};
 use crate::base::untrusted;
 use crate::console::age::format_age;
 use crate::console::model::Model;
-use crate::console::screens::agent::state::MIN_PREVIEW_COLUMNS;
 use crate::console::screens::agent::state::memory::{ItemList, OpenedMemory};
 use crate::console::theme::Role;
 use crate::console::widgets::canvas::{
-    Canvas, fit_start_of_sentence, shorten_untrusted, truncate_untrusted,
+    Canvas, fit_start_of_sentence, shorten_untrusted, truncate, truncate_untrusted,
 };
-use crate::console::widgets::list_pane::{Columns, draw_unloaded};
+use crate::console::widgets::list_pane::{Columns, MIN_PREVIEW_COLUMNS, draw_unloaded};
 use crate::layouts::MemoryItem;
 
 /// Rows beside the lists: header, status and headings; a rule, the details, the message, the hints.
@@ -42,21 +43,19 @@ struct ListLayout {
 
 impl ListLayout {
     fn new(width: u16) -> ListLayout {
-        let items = if width >= MIN_PREVIEW_COLUMNS {
-            24
-        } else {
-            (width / 4).max(16)
-        };
-        let has_content = width >= MIN_PREVIEW_COLUMNS;
-        let end = if has_content {
-            items + (width - items) * 11 / 20
-        } else {
-            width
-        };
+        if width < MIN_PREVIEW_COLUMNS {
+            return ListLayout {
+                items: (width / 4).max(16),
+                end: width,
+                content: None,
+            };
+        }
+        let items = 24;
+        let end = items + (width - items) * 11 / 20;
         ListLayout {
             items,
             end,
-            content: has_content.then_some(end + 2),
+            content: Some(end + 2),
         }
     }
 }
@@ -87,41 +86,42 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
 /// Draws which memory is shown, how much of it is read, and when that was.
 fn draw_status(model: &Model, canvas: &mut Canvas<'_>, opened: &OpenedMemory) {
     let items = &model.agent.memory.items;
-    let (x, y) = (1, STATUS_ROW);
-    let x = canvas.put_text(x, y, opened.layout, Role::Text) + 2;
+    let y = STATUS_ROW;
+    let mut x = canvas.put_text(1, y, opened.layout, Role::Text) + 2;
     let (count, role) = describe_count(items);
-    let x = canvas.put_start(x, y, &count, role) + 2;
+    x = canvas.put_start(x, y, &count, role) + 2;
     let Some(read_at) = items.read_at else {
         return;
     };
     let age = format_age(model.now.local_time, read_at);
-    let x = canvas.put_text(x, y, &format!("read {age} ago"), Role::Dim) + 2;
+    x = canvas.put_text(x, y, &format!("read {age} ago"), Role::Dim) + 2;
     let row = model.find_row(&model.agent.agent);
-    let directory = row.and_then(|row| row.layout_location("".as_ref()));
-    let directory = directory.unwrap_or_default();
-    let room = canvas.room(x + 1);
-    if untrusted::visible_line(&directory).width() <= room {
-        let text = shorten_untrusted(&directory, room);
-        canvas.put_right(canvas.width() - 1, y, &text, Role::Dim);
+    let Some(location) = row.and_then(|row| row.layout_location("".as_ref())) else {
+        return;
+    };
+    let location = untrusted::visible_line(location.as_bytes());
+    if location.width() <= canvas.room(x + 1) {
+        canvas.put_right(canvas.width() - 1, y, &location, Role::Dim);
     }
 }
 
 /// Says how many items are read and shown, and whether there are more.
 fn describe_count(items: &ItemList) -> (String, Role) {
-    let all = format_count(items.loaded.len() as u64, "item");
-    let all = if items.is_complete {
-        all
+    let count = format_count(items.loaded.len() as u64, "item");
+    let all = if items.is_complete && items.failure.is_none() {
+        count
     } else {
-        format!("{all} read")
+        format!("{count} read")
     };
     let mut text = if items.filter.is_empty() {
         all
     } else {
-        let filter = truncate_untrusted(&items.filter, MAX_FILTER_CELLS);
+        // The whole text is made visible where it is drawn.
+        let filter = truncate(&items.filter, MAX_FILTER_CELLS);
         format!("filter: {filter}  {} of {all}", items.shown.len())
     };
     if let Some(why) = &items.failure {
-        return (format!("{text}, the rest not: {why}"), Role::Bad);
+        return (format!("{text}; cannot read the rest: {why}"), Role::Bad);
     }
     if items.is_outdated || items.is_reading() {
         text.push_str(", reading …");
@@ -161,14 +161,14 @@ fn draw_items(model: &Model, canvas: &mut Canvas<'_>, layout: &ListLayout) {
         .right("CHANGED", AGE_CELLS);
     columns.draw_headings(canvas, y);
     if items.shown.is_empty() {
-        let text = match (items.is_complete, items.loaded.is_empty()) {
+        let note = match (items.is_complete, items.loaded.is_empty()) {
             _ if items.failure.is_some() => "",
-            (_, false) => "No item that is read matches the filter. Esc shows all.",
+            (_, false) => "No loaded item matches the filter; Esc clears it.",
             (true, true) => "No items.",
             (false, true) => "reading …",
         };
         let room = usize::from(layout.end - x - 2);
-        let text = fit_start_of_sentence(text, room);
+        let text = fit_start_of_sentence(note, room);
         canvas.put_text(x + 2, y + 1, &text, Role::Dim);
         return;
     }
@@ -219,8 +219,12 @@ fn draw_content(model: &Model, canvas: &mut Canvas<'_>, x: u16) {
 }
 
 /// Draws the file of the item under the cursor or on the screen, its size, its age and who may see it.
+/// Of an open item that is not in the list any more, only its id is known.
 pub fn draw_details(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
-    let Some(item) = model.agent.memory.items.current_item() else {
+    let memory = &model.agent.memory;
+    let Some(item) = memory.subject_item() else {
+        let id = shorten_untrusted(memory.subject_id().unwrap_or_default(), canvas.room(2));
+        canvas.put_text(1, y, &id, Role::Text);
         return;
     };
     let mut parts = vec![item.id.clone()];

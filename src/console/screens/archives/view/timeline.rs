@@ -11,7 +11,6 @@ use crate::console::model::Model;
 use crate::console::screens::agent::view::history::{
     format_time, operation_label, record_note, trigger_label,
 };
-use crate::console::screens::archives::state::MIN_PREVIEW_COLUMNS;
 use crate::console::screens::archives::state::timeline::{MAX_TIMELINE_ROWS, TimelineView};
 use crate::console::text::LineKind;
 use crate::console::theme::{Role, role_of_outcome};
@@ -19,6 +18,7 @@ use crate::console::widgets::canvas::{
     Canvas, end_of_untrusted, fit_end_of_sentence, fit_start_of_sentence, shorten_untrusted,
     truncate_untrusted, wrap_text,
 };
+use crate::console::widgets::list_pane::MIN_PREVIEW_COLUMNS;
 use crate::console::widgets::list_pane::{Columns, draw_unloaded};
 use crate::engine::{
     EntryPresence, HistoryEntry, Outcome, TimelineEntry, TimelineRow, TimelineSubject,

@@ -4,11 +4,10 @@ use unicode_width::UnicodeWidthStr;
 
 use super::count_archived_files;
 use crate::archive::EntryKind;
-use crate::base::quantity::format_count;
+use crate::base::quantity::{format_count, format_exact_size};
 use crate::console::frame::{draw_short_fleet_name, least_fleet_name_width};
 use crate::console::model::{Model, UndoOffer};
 use crate::console::screens::reset::state::{PlanRequest, PlanView};
-use crate::console::text::format_exact_size;
 use crate::console::theme::Role;
 use crate::console::widgets::canvas::{Canvas, shorten_untrusted};
 use crate::engine::{Plan, UndoTarget};
