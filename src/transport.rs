@@ -276,9 +276,9 @@ pub trait MemoryDirectory: Send {
         attributes: StagedAttributes,
     ) -> Result<Vec<SftpExtension>, TransportError>;
 
-    /// Gives the staged file its name of the run, which agents can see; nothing where it has one since
-    /// it was staged. [`MemoryDirectory::commit`] does that itself. A run that commits several files
-    /// names all of them first, so that recovery finds those that it did not commit.
+    /// Gives the staged file the run's name, which agents can see. Transports whose staged files have
+    /// that name from the start do nothing. [`MemoryDirectory::commit`] does it as well: only a run
+    /// that commits several files calls this, so that recovery finds those that it did not commit.
     fn name_staged(&self, _run: &str) -> Result<(), TransportError> {
         Ok(())
     }

@@ -39,7 +39,7 @@ enum MemoryVerb {
     /// Prints an item
     #[command(after_help = EXIT_CODES)]
     Show {
-        /// Its id
+        /// Id of the item, as `tree` lists it
         item: String,
     },
     /// Finds items with a text in their title or content
@@ -66,18 +66,21 @@ enum MemoryVerb {
 
 #[derive(Debug, Args)]
 struct OperationArgs {
-    /// The operation
+    /// Name of an operation of the layout
     operation: String,
-    /// Its arguments
+    /// Arguments of the operation
     #[arg(value_name = "NAME=VALUE", value_parser = parse_argument)]
     arguments: Vec<(String, String)>,
 }
 
 impl OperationArgs {
     fn to_request(&self) -> Result<OperationRequest> {
-        let arguments: BTreeMap<String, String> = self.arguments.iter().cloned().collect();
-        if arguments.len() < self.arguments.len() {
-            return Err(Error::new(ErrorKind::User, "an argument is given twice"));
+        let mut arguments = BTreeMap::new();
+        for (name, value) in &self.arguments {
+            if arguments.insert(name.clone(), value.clone()).is_some() {
+                let message = format!("argument {name} is given twice");
+                return Err(Error::new(ErrorKind::User, message));
+            }
         }
         Ok(OperationRequest {
             operation: self.operation.clone(),

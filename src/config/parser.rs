@@ -761,7 +761,7 @@ impl ConfigReader<'_> {
         {
             let is_alone = memory_hash.is_some() && !repeated.contains(&index);
             // Agents may share a memory that is never reset.
-            if is_alone || !agent.reset.is_some() {
+            if is_alone || agent.reset.is_none() {
                 continue;
             }
             let name = agent.name.as_str();

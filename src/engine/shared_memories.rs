@@ -253,9 +253,7 @@ impl SharedMemories {
     /// Returns another agent with the same memory file, if there is one: among those that the last
     /// refresh found, and confirmed now.
     pub(super) fn known_sharing_agent(&self, agent: &Agent) -> Option<String> {
-        if agent.reset.is_none() {
-            return None;
-        }
+        agent.reset.as_ref()?;
         if let Some(host) = agent.host() {
             self.resolve_paths(host);
             let index = self.context.config().agent_index(&agent.name)?;

@@ -302,7 +302,7 @@ fn check_headings(document: &Document<'_>, drafts: &mut Drafts) {
     }
 }
 
-/// What each placeholder has a part of. Most baselines have none, and a search for a few words takes
+/// Literals of which each placeholder contains one. Most baselines have none, and a search for a few words takes
 /// far less than the pattern.
 static PLACEHOLDER_PARTS: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
     // In any case of letters the search would take longer than it saves.

@@ -182,7 +182,7 @@ pub struct Words {
     frequent_words: OnceLock<HashMap<String, WordLanguage>>,
 }
 
-/// The shapes of secrets. Most texts have none, so one pass for all of them comes first, and a pattern
+/// The shapes of secrets. Most texts have none, so one pass over all shapes comes first, and a pattern
 /// is compiled when a text has a match of it.
 struct SecretShapes {
     any: RegexSet,

@@ -145,10 +145,9 @@ impl InterruptedRun {
 pub enum SwapProgress {
     /// It had not begun: what was staged is removed.
     NotBegun,
-    /// Unknown. The files in the directory tell; a swap that had not begun is given up.
+    /// Unknown: the files in the directory tell. A swap that had not begun is taken back.
     Unknown,
-    /// Unknown, but it is to be finished in any case: the run has swapped, or would have swapped,
-    /// other files with this one.
+    /// Unknown, and to be finished in any case: the run has decided on this swap and others.
     Decided,
     /// It has taken place.
     Done,

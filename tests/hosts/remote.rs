@@ -416,7 +416,7 @@ fn leftover_on_host_is_not_sought_under_other_address() {
     world.add_agent("ranger", &at_port);
     let ran = world.reset_with_engine(&engine_with_connector(&world, good));
     let said = format!("{:?}", ran.report.errors);
-    assert!(said.contains("its memory was on box"), "{said}");
+    assert!(said.contains("its files were on box"), "{said}");
     assert_eq!(world.pending_journals(), pending);
     world.add_agent("ranger", &format!("{lines} {}", memory.display()));
     world.reset_with_engine(&engine_with_connector(&world, again));

@@ -55,6 +55,15 @@ fn edit_and_its_undo_and_redo_are_exact() {
         apply_plan(&world.engine(), &plan).assert_ok();
         let after = edited(before.clone(), &edits(count));
         assert_eq!(read_tree(&root), after);
+        let log = fs::read_to_string(world.archive_directory().join("reset.log")).unwrap();
+        let plural = if count == 1 { "" } else { "s" };
+        let a_md = root.join("notes/a.md");
+        for line in [
+            format!("Changed {count} file{plural} of scout"),
+            format!("Archived {} of scout as scout/", a_md.display()),
+        ] {
+            assert!(log.contains(&line), "{line}: {log}");
+        }
         let [record] = edit_records(&world).try_into().unwrap();
         assert_eq!(record.event.files.len(), count);
         let line = serde_json::to_vec(&record).unwrap();

@@ -332,12 +332,7 @@ impl ArchiveLedger {
 
     /// Replaces long attributes by the position of an earlier record that has the same.
     fn deduplicate_attributes(&mut self, event: &mut RunEvent) {
-        let Some(digest) = event
-            .change
-            .attributes
-            .as_ref()
-            .and_then(agent_history::long_attributes_digest)
-        else {
+        let Some(digest) = agent_history::long_attributes_digest(&event.change) else {
             return;
         };
         let history = self.index.history(&event.agent);

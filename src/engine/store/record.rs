@@ -225,13 +225,13 @@ pub struct FileChange {
     /// The file's path; none for the memory and for a baseline, which the record names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<PathBuf>,
-    /// State of the memory before; for a baseline that was saved or restored, of its file.
+    /// State of the file before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<FileState>,
-    /// State of the memory after, or of the baseline file.
+    /// State of the file after.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<FileState>,
-    /// The entry that holds the memory's state before.
+    /// The entry that holds the state before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entry: Option<WrittenEntry>,
     /// Entries with what late writers added.
@@ -242,7 +242,7 @@ pub struct FileChange {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[serde(rename = "redacted")]
     pub redacted_entries: Vec<WrittenEntry>,
-    /// Names beside the memory of displaced objects that no entry holds: a directory, or a file
+    /// Names beside the file of displaced objects that no entry holds: a directory, or a file
     /// that could not be read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[serde(rename = "kept")]
@@ -250,10 +250,10 @@ pub struct FileChange {
     /// Identities of these objects, where known: agents can rename them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub kept_ids: BTreeMap<String, ObjectId>,
-    /// How the memory was replaced.
+    /// How the file was replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<SwapMethod>,
-    /// Owner, mode and attributes of the memory before.
+    /// Owner, mode and attributes of the file before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attributes: Option<Attributes>,
     /// Position of the agent's earlier record with the same attributes: long attributes are written
@@ -487,6 +487,15 @@ impl RunEvent {
     /// Returns whether the run is an edit, or undoes one.
     pub fn is_about_files(&self) -> bool {
         self.operation == Operation::Edit || !self.files.is_empty()
+    }
+
+    /// Says what the run did, for messages about how it ended.
+    pub(in crate::engine) fn describe_change(&self) -> &'static str {
+        if self.is_about_files() {
+            "the files were changed"
+        } else {
+            "the memory was replaced"
+        }
     }
 
     /// Returns whether the run changed the memory.

@@ -13,6 +13,7 @@ use crate::archive::Archive;
 use crate::base::digest::Digest;
 use crate::base::durable;
 use crate::base::error::{PathContext, Result};
+use crate::base::quantity::format_count;
 use crate::base::untrusted;
 use crate::engine::store::Ledger;
 
@@ -83,8 +84,18 @@ pub(in crate::engine) fn format_run_end(
     format!("run {run} ended: {counts}{}", head.unwrap_or_default())
 }
 
-/// Formats the line about a memory that was replaced.
+/// Formats the line about a memory that was replaced, or files that were changed.
 pub(in crate::engine) fn format_replacement(event: &RunEvent) -> String {
+    let note = event.note.as_ref();
+    let suffix = note.map_or(String::new(), |note| format!("; {note}"));
+    if event.is_about_files() {
+        let verb = match event.operation {
+            Operation::Undo => "Restored",
+            _ => "Changed",
+        };
+        let files = format_count(event.files.len() as u64, "file");
+        return format!("{verb} {files} of {}{suffix}", event.agent);
+    }
     let verb = match (event.operation, &event.change.after) {
         (_, Some(FileState::Absent)) => match &event.undone_run {
             Some(run) => format!("Removed the memory that run {run} created for"),
@@ -106,8 +117,6 @@ pub(in crate::engine) fn format_replacement(event: &RunEvent) -> String {
         Some(kept) => format!(", kept {} lines", kept.lines),
         None => String::new(),
     };
-    let note = event.note.as_ref();
-    let suffix = note.map_or(String::new(), |note| format!("; {note}"));
     format!("{verb} {}{size}{kept}{suffix}", event.agent)
 }
 

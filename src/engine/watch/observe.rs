@@ -529,21 +529,21 @@ impl Observer {
         let agent = subject.agent;
         let observation = &mut seen.observation;
         match memory {
-            Ok(ObservedMemory::Special(SpecialFile::Directory)) if !agent.reset.is_some() => {
+            Ok(ObservedMemory::Special(SpecialFile::Directory)) if agent.reset.is_none() => {
                 observation.is_directory = true;
                 let layout = agent.layout.as_ref().map(|it| it.name.as_str());
                 let reason = format!("{}, never reset", layout.unwrap_or_default());
                 conditions.add(State::Layout, reason);
             }
-            Ok(ObservedMemory::Absent) if !agent.reset.is_some() => {
+            Ok(ObservedMemory::Absent) if agent.reset.is_none() => {
                 observation.is_absent = true;
                 conditions.add(State::Missing, "memory_dir does not exist");
             }
-            Ok(ObservedMemory::Special(special)) if !agent.reset.is_some() => {
+            Ok(ObservedMemory::Special(special)) if agent.reset.is_none() => {
                 let reason = format!("memory_dir is {special}, not a directory");
                 conditions.add(State::Error, self.scanner.mask_secrets_in(&reason));
             }
-            Ok(ObservedMemory::File(..)) if !agent.reset.is_some() => {
+            Ok(ObservedMemory::File(..)) if agent.reset.is_none() => {
                 conditions.add(State::Error, "memory_dir is a file, not a directory");
             }
             Ok(ObservedMemory::Absent) => {
@@ -603,7 +603,7 @@ impl Observer {
         conditions: &mut Conditions,
     ) {
         let agent = subject.agent;
-        if !agent.reset.is_some() {
+        if agent.reset.is_none() {
             return;
         }
         let is_clean = conditions
@@ -662,7 +662,7 @@ impl Observer {
     /// now. A plan skips an unchanged agent, so only the command line settles it in any case.
     pub(in crate::engine) fn describe_unsettled_run(&self, agent: &Agent) -> String {
         let left = "a run left something unsettled";
-        if !agent.reset.is_some() {
+        if agent.reset.is_none() {
             return format!("{left}; the next operation on the memory, or undo, settles it");
         }
         let reset = format!("reset {}", agent.name);

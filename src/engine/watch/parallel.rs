@@ -217,7 +217,7 @@ impl ConnectQueue {
         }
     }
 
-    /// Takes note that the attempt to connect to a site has a result.
+    /// Marks a site ready: its attempt to connect has ended.
     fn mark_ready(&self, number: usize) {
         let mut state = lock(&self.state);
         state.connecting_count -= 1;

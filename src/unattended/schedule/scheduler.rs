@@ -48,7 +48,7 @@ impl ScheduledGroup {
     /// the others for any other agent, and without a name. None if no timer resets it.
     pub fn of_timer(config: &Config, agent: Option<&str>) -> Option<ScheduledGroup> {
         let index = agent.and_then(|name| config.agent_index(name));
-        if index.is_some_and(|index| !config.agents[index].reset.is_some()) {
+        if index.is_some_and(|index| config.agents[index].reset.is_none()) {
             return None;
         }
         match index.filter(|index| config.agents[*index].own_interval().is_some()) {

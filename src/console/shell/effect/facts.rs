@@ -128,12 +128,12 @@ fn state_facts(
     }
     facts.push(match &observation.blocker {
         Some(block) => toned_fact("reset", format!("BLOCKED: {}", block.reason), Tone::Bad),
-        None if !agent.reset.is_some() => plain_fact("reset", "never: it has no baseline"),
+        None if agent.reset.is_none() => plain_fact("reset", "never: it has no baseline"),
         None => plain_fact("reset", "possible"),
     });
     let protection = observation.protection;
     let effect = match protection {
-        Protection::None if observation.blocker.is_some() || !agent.reset.is_some() => {
+        Protection::None if observation.blocker.is_some() || agent.reset.is_none() => {
             "none".to_string()
         }
         Protection::None if !is_sole_agent && observation.state == State::Drifted => {

@@ -324,7 +324,7 @@ impl<'a> MemoryCapture<'_, 'a> {
         let Some(written) = &change.entry else {
             return Ok(unsynced);
         };
-        self.log_archived(agent, written, captured.scratch_lines);
+        self.log_archived(agent, change, written, captured.scratch_lines);
         if let (Some(skip), Replacement::File(parts)) =
             (captured.append_offset, &mut captured.source.replacement)
         {
@@ -449,8 +449,11 @@ impl<'a> MemoryCapture<'_, 'a> {
         Ok(draft)
     }
 
-    fn log_archived(&self, agent: &Agent, written: &WrittenEntry, lines: u64) {
+    fn log_archived(&self, agent: &Agent, change: &FileChange, written: &WrittenEntry, lines: u64) {
         let what = match written.kind {
+            _ if let Some(path) = &change.path => {
+                format!("Archived {} of {}", path.display(), agent.name)
+            }
             EntryKind::Scratch => {
                 let plural = if lines == 1 { "" } else { "s" };
                 format!("Archived {lines} scratch line{plural} of {}", agent.name)

@@ -388,7 +388,8 @@ impl<'r, 'a> ResetLane<'r, 'a> {
     /// nothing, so the next run settles its displaced files.
     fn fail_after_swap(&mut self, turn: Turn<'a>, error: &Error) {
         let message = format!(
-            "the memory was replaced, but the change may not be on the disk: {}",
+            "{}, but the change may not be on the disk: {}",
+            turn.event.describe_change(),
             error.message()
         );
         let error = Error::new(error.kind(), message)

@@ -568,7 +568,7 @@ impl Recoverer<'_, '_> {
         path: &Path,
     ) -> Result<Option<Box<dyn MemoryDirectory>>, Error> {
         if transaction.event.host != host_name(agent) {
-            let why = format!("its memory was on {}", transaction.event.host);
+            let why = format!("its files were on {}", transaction.event.host);
             self.keep_journal(agent, record, transaction, path, &why);
             return Ok(None);
         }
@@ -578,7 +578,7 @@ impl Recoverer<'_, '_> {
                 .connection_target
                 .as_deref()
                 .unwrap_or("this machine");
-            let why = format!("its memory was on {then}");
+            let why = format!("its files were on {then}");
             self.keep_journal(agent, record, transaction, path, &why);
             return Ok(None);
         }
@@ -778,13 +778,19 @@ impl Recoverer<'_, '_> {
         let mut changes = event.file_changes().iter();
         let has_news = changes.any(|it| !it.late_entries.is_empty() || !it.kept_names.is_empty());
         let (note, must_record) = match (is_recorded, was_swapped) {
-            (true, _) => ("settled the files that this run displaced", has_news),
+            (true, _) => (
+                "settled the files that this run displaced".to_string(),
+                has_news,
+            ),
             (false, true) => (
-                "interrupted after the memory was replaced; finished since",
+                format!(
+                    "interrupted after {}; finished since",
+                    event.describe_change()
+                ),
                 true,
             ),
             (false, false) => (
-                "interrupted before the memory was replaced",
+                format!("interrupted before {}", event.describe_change()),
                 has_news || !is_own_run && is_settled,
             ),
         };

@@ -54,7 +54,7 @@ impl EntryScreening<'_, '_> {
         released
     }
 
-    /// Does the same with the entries of one file of the step.
+    /// Scans the entries of one file of the step.
     fn screen_file_entries(
         &self,
         agent: &Agent,

@@ -32,7 +32,7 @@ const MAX_LATE_ENTRIES_PER_RUN: usize = 4;
 
 /// The files that the swap of one file displaced and that are not settled.
 pub(super) struct DisplacedFiles {
-    /// The place of the swapped file in the journal.
+    /// Index of the file in the transaction.
     pub(super) file: usize,
     pub(super) names: Vec<String>,
     /// Names beyond those that one recovery settles; they are left to later runs.
@@ -166,7 +166,7 @@ impl Settlement<'_, '_> {
                 Ok(SettleOutcome::Kept(special)) => {
                     let display_name = directory.display_name(&name);
                     if !change.kept_names.contains(&display_name) {
-                        notes.push(self.kept_object_note(&special, &display_name));
+                        notes.push(self.kept_object_note(change, &special, &display_name));
                         match directory.object_id(&name) {
                             Ok(id) => change
                                 .kept_ids
@@ -374,12 +374,14 @@ impl Settlement<'_, '_> {
     }
 
     /// Returns the note about a displaced object that no entry holds.
-    fn kept_object_note(&self, special: &SpecialFile, name: &str) -> String {
+    fn kept_object_note(&self, change: &FileChange, special: &SpecialFile, name: &str) -> String {
+        let what = change.path.as_ref();
+        let what = what.map_or("the memory".to_string(), |it| it.display().to_string());
         let path = self.path.with_file_name(name);
         let host = self.agent.host();
         let host = host.map(|host| format!("{}:", host.name));
         format!(
-            "the memory was {special}, which no entry can hold; it is kept as {}{}",
+            "{what} was {special}, which no entry can hold; it is kept as {}{}",
             host.unwrap_or_default(),
             path.display()
         )

@@ -115,7 +115,7 @@ impl Ledger {
         self.state().known_head()
     }
 
-    /// Returns what the records say of an agent that this process knows of: all that there are, if
+    /// Returns what the records say of an agent that this process knows of: complete if
     /// [`Ledger::head`] was called while the agent was locked.
     pub(in crate::engine) fn known_history(&self, agent: &str) -> Result<AgentHistory> {
         self.state().indexed_history(agent)

@@ -8,8 +8,10 @@ use serde::{Deserialize, Serialize};
 use crate::archive::WrittenEntry;
 use crate::base::digest::Digest;
 use crate::engine::store::address::RecordedAddress;
-use crate::engine::store::record::{FileState, LastRun, LedgerPosition, Outcome, RunEvent};
-use crate::transport::{Attributes, ObjectId};
+use crate::engine::store::record::{
+    FileChange, FileState, LastRun, LedgerPosition, Outcome, RunEvent,
+};
+use crate::transport::ObjectId;
 
 /// Maximum number of earlier versions of its baseline that are tried on a memory.
 const MAX_EARLIER_VERSIONS: usize = 8;
@@ -84,12 +86,7 @@ impl AgentHistory {
         time: DateTime<FixedOffset>,
         at: LedgerPosition,
     ) {
-        if let Some(digest) = event
-            .change
-            .attributes
-            .as_ref()
-            .and_then(long_attributes_digest)
-        {
+        if let Some(digest) = long_attributes_digest(&event.change) {
             self.long_attributes = Some((digest, at));
         }
         // A memory that equals its baseline is a file as well.
@@ -138,8 +135,9 @@ impl AgentHistory {
     }
 }
 
-/// Returns the digest of attributes if they are long.
-pub fn long_attributes_digest(attributes: &Attributes) -> Option<Digest> {
+/// Returns the digest of the attributes of a file before its change, if they are long.
+pub fn long_attributes_digest(change: &FileChange) -> Option<Digest> {
+    let attributes = change.attributes.as_ref()?;
     let xattrs = attributes.xattrs.iter();
     let size: usize = xattrs.map(|(name, value)| name.len() + value.len()).sum();
     let json = (size > LONG_ATTRIBUTES_BYTES).then(|| serde_json::to_vec(attributes))?;

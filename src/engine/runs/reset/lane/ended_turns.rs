@@ -85,9 +85,9 @@ impl<'a> ResetLane<'_, 'a> {
         let event = &mut ended.event;
         let replaced = event.outcome == Outcome::Ok;
         let what = if replaced {
-            "the memory was replaced, but not recorded"
+            format!("{}, but not recorded", event.describe_change())
         } else {
-            "not recorded"
+            "not recorded".to_string()
         };
         if replaced {
             event.outcome = Outcome::Failed;
@@ -95,7 +95,7 @@ impl<'a> ResetLane<'_, 'a> {
         self.run
             .log_line(&format!("{}: {what}: {error}", event.agent));
         append_unrecorded_note(
-            what,
+            &what,
             error,
             &mut event.note,
             &mut ended.kind,
