@@ -15,8 +15,8 @@ use super::diff::write_hunks;
 use super::log::LedgerHead;
 use super::metrics_file::write_metrics_after_run;
 use super::output::{
-    Document, ErrorItem, OutputRole, Printer, bad, dim, format_count, heading, notice, plain,
-    text_cell, warn,
+    Document, ErrorItem, OutputRole, Printer, bad, dim, format_count, heading, notice, path_cell,
+    plain, text_cell, warn,
 };
 use super::schedule::no_agents_error;
 use super::signals::RunSignals;
@@ -37,8 +37,8 @@ use crate::cli::schedule::hold::{
 };
 use crate::config::{Agent, Config};
 use crate::engine::{
-    AgentResult, Engine, LockQueue, Operation, Outcome, Plan, PlanStep, RetentionPlan, RunProgress,
-    RunReport, ScratchSelection, State, StepAction, Trigger, UndoTarget, UserRun,
+    AgentResult, Engine, FileState, LockQueue, Operation, Outcome, Plan, PlanStep, RetentionPlan,
+    RunProgress, RunReport, ScratchSelection, State, StepAction, Trigger, UndoTarget, UserRun,
 };
 use crate::unattended::schedule::ServicePurpose;
 
@@ -105,6 +105,7 @@ impl Document for DryRunDocument {
         for change in &self.rule_changes {
             change.write_text(printer)?;
         }
+        write_files(printer, plan)?;
         for step in &plan.steps {
             for finding in &step.lint_findings {
                 let agent = format!("{}: ", step.agent);
@@ -145,6 +146,30 @@ impl Document for DryRunDocument {
         ))?;
         printer.write_line(&[plain("plan "), notice(&plan.hash)])
     }
+}
+
+/// Writes what an edit, or its undo, would do to each file.
+fn write_files(printer: &mut Printer<'_>, plan: &Plan) -> io::Result<()> {
+    let files = plan.steps.iter().flat_map(|step| &step.files);
+    let rows: Vec<_> = files
+        .map(|file| {
+            let (role, verb) = match (&file.before, &file.after) {
+                (FileState::Absent, _) => plain("create"),
+                (_, FileState::Absent) => warn("remove"),
+                _ => plain("change"),
+            };
+            let size = match &file.after {
+                FileState::File { size, .. } => format_count(*size as usize, "byte"),
+                _ => String::new(),
+            };
+            vec![
+                text_cell(role, verb),
+                path_cell(OutputRole::Plain, &file.path),
+                text_cell(OutputRole::Dim, size),
+            ]
+        })
+        .collect();
+    printer.write_table(&rows)
 }
 
 /// Writes what retention would delete, and why other old entries stay.
@@ -221,6 +246,13 @@ fn describe_archiving(step: &PlanStep) -> String {
     let bytes = format_count(step.archive_bytes as usize, "byte");
     match step.entry_kind {
         None => "archives nothing".to_string(),
+        Some(_) if step.action == StepAction::Edit => {
+            let files = step
+                .files
+                .iter()
+                .filter(|it| it.before != FileState::Absent);
+            format!("archives {}, {bytes}", format_count(files.count(), "file"))
+        }
         Some(EntryKind::Special) => "archives a description".to_string(),
         Some(EntryKind::Scratch) => {
             let lines = format_count(step.scratch_lines as usize, "line");

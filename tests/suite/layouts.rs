@@ -325,6 +325,19 @@ fn command_line_serves_any_layout() {
     assert_eq!(shown.stdout, b"green tea is good\n");
     let (code, planned) = json(&["memory", "scout", "plan", "keep", "note=tea.md"]);
     assert_eq!(code, Some(0));
+    let shown = run(
+        &program,
+        &world,
+        &["memory", "scout", "plan", "keep", "note=tea.md"],
+    );
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    for line in [
+        "archives 1 file, 18 bytes  changes 2 files".to_string(),
+        format!("create  {}/kept/tea.md  18 bytes", root.display()),
+        format!("remove  {}/tea.md", root.display()),
+    ] {
+        assert!(shown.contains(&line), "{line}: {shown}");
+    }
     assert_eq!(read_tree(&root), before);
     let hash = planned["plan"]["hash"].as_str().unwrap();
     let apply = ["memory", "scout", "apply", "keep", "note=tea.md", "--plan"];
