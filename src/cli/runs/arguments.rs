@@ -76,7 +76,7 @@ pub(in crate::cli) struct UndoArgs {
     /// Undoes this run for every agent that it changed, or for those that are named
     #[arg(long)]
     pub(in crate::cli) run: Option<String>,
-    /// Undoes the newest reset or push of this user that is not undone
+    /// Undoes the newest reset, push or edit of this user that is not undone
     #[arg(long, conflicts_with_all = ["agents", "run", "redo"])]
     pub(in crate::cli) last: bool,
     /// Reverts the last undo of each agent instead
