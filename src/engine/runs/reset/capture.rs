@@ -450,21 +450,19 @@ impl<'a> MemoryCapture<'_, 'a> {
     }
 
     fn log_archived(&self, agent: &Agent, change: &FileChange, written: &WrittenEntry, lines: u64) {
-        let what = match written.kind {
-            _ if let Some(path) = &change.path => {
-                format!("Archived {} of {}", path.display(), agent.name)
-            }
-            EntryKind::Scratch => {
+        let what = match (&change.path, written.kind) {
+            (Some(path), _) => format!("Archived {} of {}", path.display(), agent.name),
+            (None, EntryKind::Scratch) => {
                 let plural = if lines == 1 { "" } else { "s" };
                 format!("Archived {lines} scratch line{plural} of {}", agent.name)
             }
-            EntryKind::Special => {
+            (None, EntryKind::Special) => {
                 format!(
                     "Described the object at the memory's path of {}",
                     agent.name
                 )
             }
-            _ => format!("Archived the whole memory of {}", agent.name),
+            (None, _) => format!("Archived the whole memory of {}", agent.name),
         };
         let path = as_operand(&written.path);
         self.run.log_line(&format!("{what} as {}", path.display()));
