@@ -15,9 +15,6 @@ const MAX_READ_THREADS: usize = 8;
 /// a few.
 const FILES_PER_READ_THREAD: usize = 64;
 
-/// The same where each file means more work than its reading.
-const FILES_PER_WORK_THREAD: usize = 4;
-
 /// Maximum number of files that such a thread has open at the same time.
 const OPEN_FILES_PER_READ_THREAD: usize = 6;
 
@@ -249,9 +246,9 @@ fn map_on_threads<T: Send, U: Send, A: FnMut(T) -> U>(
 }
 
 /// Returns how many threads read so many files of this machine: none more than there are processors,
-/// and one for a few files. `files_per_thread` is from how many files on one more is worth its start.
-fn read_threads(count: usize, files_per_thread: usize) -> usize {
-    let most = (count / files_per_thread).min(MAX_READ_THREADS);
+/// and one for a few files.
+fn read_threads(count: usize) -> usize {
+    let most = (count / FILES_PER_READ_THREAD).min(MAX_READ_THREADS);
     if most <= 1 {
         return 1;
     }
@@ -273,18 +270,9 @@ pub(crate) fn map_on_processors<T: Send, U: Send, A: FnMut(T) -> U>(
     items: Vec<T>,
     start: impl Fn() -> A + Sync,
 ) -> Vec<U> {
-    let threads = read_threads(items.len(), FILES_PER_READ_THREAD);
+    let threads = read_threads(items.len());
     let chunk = chunk_length(items.len(), threads);
     map_on_threads(items, threads - 1, chunk, start)
-}
-
-/// As [`map_on_processors`], for work that takes much longer than reading the file.
-pub(crate) fn map_work_on_processors<T: Send, U: Send, A: FnMut(T) -> U>(
-    items: Vec<T>,
-    start: impl Fn() -> A + Sync,
-) -> Vec<U> {
-    let threads = read_threads(items.len(), FILES_PER_WORK_THREAD);
-    map_on_threads(items, threads - 1, 1, start)
 }
 
 /// As [`map_on_processors`], with some items at a time.
@@ -292,7 +280,7 @@ pub(crate) fn map_chunks_on_processors<'t, T: Sync, U: Send, A: FnMut(&'t [T]) -
     items: &'t [T],
     start: impl Fn() -> A + Sync,
 ) -> Vec<U> {
-    let threads = read_threads(items.len(), FILES_PER_READ_THREAD);
+    let threads = read_threads(items.len());
     let chunk = chunk_length(items.len(), threads);
     map_on_threads(items.chunks(chunk).collect(), threads - 1, 1, start)
 }
@@ -377,10 +365,7 @@ mod tests {
             let chunks = map_chunks_on_processors(&items, || <[usize]>::to_vec);
             assert_eq!(chunks.concat(), items);
         }
-        assert_eq!(
-            read_threads(FILES_PER_READ_THREAD, FILES_PER_READ_THREAD),
-            1
-        );
-        assert!(read_threads(1 << 20, FILES_PER_READ_THREAD) <= MAX_READ_THREADS);
+        assert_eq!(read_threads(FILES_PER_READ_THREAD), 1);
+        assert!(read_threads(1 << 20) <= MAX_READ_THREADS);
     }
 }

@@ -13,7 +13,7 @@ use super::early_end::EarlyEnd;
 use super::ending::elapsed_millis;
 use super::queued_turn::QueuedTurn;
 use super::recovery::{FinishedTurn, ReadBack, describe_read_back, read_back};
-use super::screening::{EntryJournal, EntryScans};
+use super::screening::EntryJournal;
 use super::settle::{DisplacedFiles, Settlement};
 use super::turn::{CaptureOutcome, PreparedSwap, Turn};
 use super::{AgentResult, Run, RunStage};
@@ -703,11 +703,8 @@ impl<'r, 'a> ResetLane<'r, 'a> {
             let back = replaced.read_back();
             (replaced, back)
         });
-        let turns = read.iter().map(|(replaced, _)| &replaced.turn);
-        let events: Vec<_> = turns.map(|turn| (turn.agent, &turn.event)).collect();
-        let mut scans = run.screening().scan_entries(&events);
         for (number, (replaced, back)) in read.into_iter().enumerate() {
-            self.end_turn(replaced, back, failed.remove(&number), &mut scans);
+            self.end_turn(replaced, back, failed.remove(&number));
         }
     }
 
@@ -717,7 +714,6 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         mut replaced: ReplacedTurn<'a>,
         read_back: Result<ReadBack, Error>,
         unsynced: Option<Error>,
-        scans: &mut EntryScans,
     ) {
         if let Some((note, problem)) = describe_read_back(read_back) {
             replaced.add_note(note);
@@ -754,10 +750,10 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         event.duration_ms = elapsed_millis(turn.began_at, self.run.runs.context.clock().instant());
         event.note = (!notes.is_empty()).then(|| notes.join("; "));
         let open_journal = EntryJournal::Open(&journal);
-        let released =
-            self.run
-                .screening()
-                .place_scanned(turn.agent, &mut event, open_journal, scans);
+        let released = self
+            .run
+            .screening()
+            .screen_entries(turn.agent, &mut event, open_journal);
         self.log_replaced(&event);
         self.ended_turns.push(EndedTurn {
             event,

@@ -6,16 +6,13 @@
 //! gets its other name, the journal names both, the ledger records the other one, and the name in
 //! the quarantine is removed. An entry with findings, and one that was not scanned, stay there.
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use super::Run;
 use crate::archive::{Archive, EntryKind, WrittenEntry};
-use crate::base::threads;
 use crate::config::{Agent, FindingsPolicy};
 use crate::engine::store::journal::{Journal, JournalRecord};
 use crate::engine::store::record::RunEvent;
-use crate::engine::watch::scan::ScannedEntry;
 use crate::lint::ScanSummary;
 
 /// An entry with two names, one of them in the quarantine.
@@ -35,33 +32,12 @@ pub(super) enum EntryJournal<'a> {
     LeftForNextRun,
 }
 
-/// The results of the scans of entries, by the paths of these.
-pub(super) type EntryScans = HashMap<PathBuf, ScannedEntry>;
-
 /// Screens the entries of a run for secrets and injections.
 pub(super) struct EntryScreening<'r, 'a> {
     pub(super) run: &'r Run<'a>,
 }
 
 impl EntryScreening<'_, '_> {
-    /// Scans the entries of events that are about to be recorded, on several processors where there
-    /// are many.
-    pub(super) fn scan_entries(&self, events: &[(&Agent, &RunEvent)]) -> EntryScans {
-        let entries = events.iter().flat_map(|(agent, event)| {
-            let changes = event.file_changes().iter();
-            let entries = changes.flat_map(|it| it.entry.iter().chain(&it.late_entries));
-            let entries = entries.filter(|entry| entry.findings.is_none());
-            entries.map(|entry| (*agent, *event, entry))
-        });
-        let scanner = &self.run.runs.scanner;
-        let scan = |(agent, event, entry): (&Agent, &RunEvent, &WrittenEntry)| {
-            let scanned = scanner.scan_entry(agent, event, entry);
-            (entry.path.clone(), scanned)
-        };
-        let scans = threads::map_work_on_processors(entries.collect(), || scan);
-        scans.into_iter().collect()
-    }
-
     /// Scans the entries of an event that is about to be recorded, and writes the findings into it.
     /// Returns the entries that were released; their names in the quarantine are to be removed once
     /// the event is recorded. An entry that has findings was screened before.
@@ -71,33 +47,20 @@ impl EntryScreening<'_, '_> {
         event: &mut RunEvent,
         journal: EntryJournal<'_>,
     ) -> Vec<ReleasedEntry> {
-        let mut scans = self.scan_entries(&[(agent, event)]);
-        self.place_scanned(agent, event, journal, &mut scans)
-    }
-
-    /// Does the same with the results of scans.
-    pub(super) fn place_scanned(
-        &self,
-        agent: &Agent,
-        event: &mut RunEvent,
-        journal: EntryJournal<'_>,
-        scans: &mut EntryScans,
-    ) -> Vec<ReleasedEntry> {
         let mut released = Vec::new();
         for file in 0..event.file_changes().len() {
-            released.extend(self.place_file_entries(agent, event, file, journal, scans));
+            released.extend(self.screen_file_entries(agent, event, file, journal));
         }
         released
     }
 
-    /// Places the scanned entries of one file of the step.
-    fn place_file_entries(
+    /// Scans the entries of one file of the step.
+    fn screen_file_entries(
         &self,
         agent: &Agent,
         event: &mut RunEvent,
         file: usize,
         journal: EntryJournal<'_>,
-        scans: &mut EntryScans,
     ) -> Vec<ReleasedEntry> {
         let mut released = Vec::new();
         let change = &event.file_changes()[file];
@@ -106,8 +69,7 @@ impl EntryScreening<'_, '_> {
         entries.extend(change.late_entries.iter().cloned());
         for entry in entries.iter_mut().filter(|entry| entry.findings.is_none()) {
             let quarantined = entry.path.clone();
-            let scan = || self.run.runs.scanner.scan_entry(agent, event, entry);
-            let mut scanned = scans.remove(&quarantined).unwrap_or_else(scan);
+            let mut scanned = self.run.runs.scanner.scan_entry(agent, event, entry);
             let failure = scanned.failure.take();
             let failure =
                 failure.map(|error| format!("cannot scan {}: {error}", entry.path.display()));
