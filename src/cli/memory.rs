@@ -275,8 +275,9 @@ fn print_tree(
     wanted: Option<&str>,
 ) -> CommandResult {
     let engine = context.open_engine()?;
-    let LayoutMemory { layout, files } = engine.layouts().open(agent)?;
-    let mut collections = layout.collections(&files)?;
+    let memory = engine.layouts().open(agent)?;
+    let mut collections = memory.collections()?;
+    let LayoutMemory { layout, files } = memory;
     if let Some(wanted) = wanted {
         collections.retain(|collection| collection.id == wanted);
         if collections.is_empty() {

@@ -10,7 +10,9 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::engine::context::Context;
 use crate::engine::runs::Planner;
 use crate::engine::runs::plan::Plan;
-use crate::layouts::{HealthFinding, Layout, MemoryFiles, MemoryItem, OperationRequest};
+use crate::layouts::{
+    Collection, HealthFinding, Layout, MemoryFiles, MemoryItem, OperationRequest,
+};
 
 /// Opens the memories of several files, and plans operations on them.
 pub struct LayoutMemories {
@@ -36,11 +38,21 @@ pub struct FoundItems {
 }
 
 impl LayoutMemory {
+    /// Returns the collections, in the order in which they are shown.
+    ///
+    /// # Errors
+    /// The directory does not exist, or cannot be read.
+    pub fn collections(&self) -> Result<Vec<Collection>> {
+        self.check_directory()?;
+        self.layout.collections(&self.files)
+    }
+
     /// Returns the findings of its checks, the worst first.
     ///
     /// # Errors
-    /// The directory cannot be read.
+    /// The directory does not exist, or cannot be read.
     pub fn health(&self, now: DateTime<FixedOffset>) -> Result<Vec<HealthFinding>> {
+        self.check_directory()?;
         let mut findings = self.layout.health(&self.files, now)?;
         findings.sort_by_key(|finding| Reverse(finding.severity));
         Ok(findings)
@@ -50,11 +62,11 @@ impl LayoutMemory {
     /// case.
     ///
     /// # Errors
-    /// The directory cannot be read.
+    /// The directory does not exist, or cannot be read.
     pub fn search(&self, text: &str) -> Result<FoundItems> {
         let wanted = text.to_lowercase();
         let mut found = FoundItems::default();
-        for collection in self.layout.collections(&self.files)? {
+        for collection in self.collections()? {
             for page in self.layout.items(&self.files, &collection.id)? {
                 for item in page? {
                     if item.title.to_lowercase().contains(&wanted) {
@@ -73,6 +85,15 @@ impl LayoutMemory {
         }
         Ok(found)
     }
+
+    /// A layout takes a directory that does not exist for an empty one.
+    fn check_directory(&self) -> Result<()> {
+        if self.files.list(Path::new(""))?.is_some() {
+            return Ok(());
+        }
+        let message = format!("memory_dir does not exist: {}", self.files.root().display());
+        Err(Error::new(ErrorKind::Host, message))
+    }
 }
 
 impl LayoutMemories {
@@ -83,11 +104,10 @@ impl LayoutMemories {
         }
     }
 
-    /// Opens the memory of an agent.
+    /// Opens the memory of an agent. Nothing is read yet.
     ///
     /// # Errors
     /// [`ErrorKind::User`]: the agent is not configured, or has no such memory.
-    /// [`ErrorKind::Host`]: its directory does not exist, or cannot be read.
     pub fn open(&self, agent: &str) -> Result<LayoutMemory> {
         let agent = self.context.agent(agent)?;
         let Some(layout) = &agent.layout else {
@@ -96,14 +116,9 @@ impl LayoutMemories {
             return Err(Error::new(ErrorKind::User, message).with_hint(hint));
         };
         let transport = self.context.transport_for(agent);
-        let files = MemoryFiles::new(transport, &layout.directory);
-        if files.list(Path::new(""))?.is_none() {
-            let message = format!("memory_dir does not exist: {}", files.root().display());
-            return Err(Error::new(ErrorKind::Host, message));
-        }
         Ok(LayoutMemory {
             layout: self.context.layouts().find(&layout.name)?,
-            files,
+            files: MemoryFiles::new(transport, &layout.directory),
         })
     }
 

@@ -98,7 +98,7 @@ fn serve_items(
         Ok(memory) => memory,
         Err(error) => return send_failure(request, error.to_line(), messages),
     };
-    let collections = match memory.layout.collections(&memory.files) {
+    let collections = match memory.collections() {
         Ok(collections) => collections,
         Err(error) => return send_failure(request, error.to_line(), messages),
     };
