@@ -133,14 +133,14 @@ impl LocalDirectory {
             }
         }
         let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let given = fs::openat(&*self.directory_fd, &self.memory_name, flags, Mode::empty())
-            .and_then(|created| {
-                let found = fs::fstat(&created)?;
-                // Whoever may write the directory above may have put another one there.
-                let is_own = found.st_uid == rustix::process::geteuid().as_raw();
-                if !is_own || !is_empty_directory(&created)? {
-                    return Err(Errno::STALE);
-                }
+        let created = match fs::openat(&*self.directory_fd, &self.memory_name, flags, Mode::empty())
+        {
+            Ok(created) if is_own_empty_directory(&created).unwrap_or(false) => created,
+            // Whoever may write the directory above has put something else there.
+            _ => return Err(replaced_error(&path)),
+        };
+        let given = fs::fstat(&created)
+            .and_then(|found| {
                 if (found.st_uid, found.st_gid) != (parent.st_uid, parent.st_gid) {
                     let owner = fs::Uid::from_raw(parent.st_uid);
                     let group = fs::Gid::from_raw(parent.st_gid);
@@ -434,8 +434,11 @@ fn is_rename_flag_unsupported(errno: Errno) -> bool {
     matches!(errno, Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP)
 }
 
-/// Returns whether a directory has no names.
-fn is_empty_directory(directory: impl AsFd) -> Result<bool, Errno> {
+/// Returns whether a directory belongs to the user of this process and has no names.
+fn is_own_empty_directory(directory: impl AsFd) -> Result<bool, Errno> {
+    if fs::fstat(&directory)?.st_uid != rustix::process::geteuid().as_raw() {
+        return Ok(false);
+    }
     for name in fs::Dir::read_from(directory)? {
         if !matches!(name?.file_name().to_bytes(), b"." | b"..") {
             return Ok(false);
