@@ -340,7 +340,7 @@ fn crash_at_any_call_of_an_edit_leaves_all_or_nothing() {
 }
 
 #[test]
-fn crash_of_an_edit_without_exchange_leaves_all_or_nothing() {
+fn crash_without_exchange_leaves_all_or_nothing() {
     crash_edits_and_undos(false);
 }
 

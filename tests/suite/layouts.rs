@@ -204,7 +204,7 @@ fn run(program: &Path, world: &World, arguments: &[&str]) -> Output {
 }
 
 #[test]
-fn unsettled_edit_of_agent_without_resets_is_settled_by_the_next() {
+fn next_operation_settles_an_unsettled_edit() {
     let Some(program) = notes_program() else {
         return;
     };

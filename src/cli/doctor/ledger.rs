@@ -198,14 +198,14 @@ pub(super) fn check_journals(report: &mut DoctorReport, fleet: &FleetSubject<'_>
             );
         } else {
             let is_reset = engine.agent(&agent).is_ok_and(|it| it.reset.is_some());
-            let next = if is_reset {
-                "reset"
+            let hint = if is_reset {
+                "if it was interrupted, the next reset of the agent recovers it"
             } else {
-                "operation on it or undo"
+                "if it was interrupted, the next operation on the memory, or undo, recovers it"
             };
             report.add_warning(
                 format!("a run of {agent} is in progress or was interrupted: {shown}"),
-                &format!("if it was interrupted, the next {next} of the agent recovers it"),
+                hint,
             );
         }
     }

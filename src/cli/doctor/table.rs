@@ -169,7 +169,7 @@ pub static CHECK_TABLE: &[CheckRow] = &[
     CheckRow {
         name: "interrupted-runs",
         examines: "transaction records of runs that were interrupted, or whose agent left the config",
-        remedy: "reset the agent, or change or undo something where it is never reset: that recovers the run",
+        remedy: "reset the agent: that recovers the run; of one that is never reset, the next operation or undo does",
         check: Check::Archive(ledger::check_journals),
     },
     CheckRow {

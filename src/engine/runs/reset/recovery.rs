@@ -68,6 +68,16 @@ const RECOVERY_SETTLE_TIMEOUT: Duration = Duration::from_secs(2);
 /// their names: one for each attempt of the run.
 const MAX_DISPLACED_FILES: usize = 17;
 
+/// Says what a recovery found and did.
+fn describe_recovery(event: &RunEvent, is_recorded: bool, was_swapped: bool) -> String {
+    let change = event.describe_change();
+    match (is_recorded, was_swapped) {
+        (true, _) => "settled the files that this run displaced".to_string(),
+        (false, true) => format!("interrupted after {change}; finished since"),
+        (false, false) => format!("interrupted before {change}"),
+    }
+}
+
 /// Whether a directory that cannot be opened may still exist.
 fn can_become_reachable(agent: &Agent, error: &TransportError) -> bool {
     agent.host().is_some() || error.cause == FailureCause::Unreachable
@@ -777,23 +787,8 @@ impl Recoverer<'_, '_> {
         }
         let mut changes = event.file_changes().iter();
         let has_news = changes.any(|it| !it.late_entries.is_empty() || !it.kept_names.is_empty());
-        let (note, must_record) = match (is_recorded, was_swapped) {
-            (true, _) => (
-                "settled the files that this run displaced".to_string(),
-                has_news,
-            ),
-            (false, true) => (
-                format!(
-                    "interrupted after {}; finished since",
-                    event.describe_change()
-                ),
-                true,
-            ),
-            (false, false) => (
-                format!("interrupted before {}", event.describe_change()),
-                has_news || !is_own_run && is_settled,
-            ),
-        };
+        let note = describe_recovery(&event, is_recorded, was_swapped);
+        let must_record = has_news || !is_recorded && (was_swapped || !is_own_run && is_settled);
         if is_recorded || !was_swapped && is_own_run {
             event.operation = Operation::Repair;
         }
@@ -813,7 +808,7 @@ impl Recoverer<'_, '_> {
         // If everything is archived and recorded already, only the removal of the files is worth a
         // line.
         if must_record || is_recorded && has_displaced && is_settled {
-            notes.insert(0, note.to_string());
+            notes.insert(0, note);
         }
         for note in &notes {
             self.run
