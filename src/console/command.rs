@@ -65,6 +65,9 @@ pub enum KeyContext {
 }
 
 impl KeyContext {
+    /// Number of contexts.
+    pub(super) const COUNT: usize = KeyContext::EditorDialog as usize + 1;
+
     /// Whether digits are counts, and no keys of commands.
     pub fn takes_counts(self) -> bool {
         matches!(

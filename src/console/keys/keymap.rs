@@ -130,6 +130,16 @@ pub enum KeyMeaning {
 pub struct Keymap {
     /// In the order of the command table; an added command last.
     bindings: Vec<KeyBinding>,
+    /// What is bound in each context, apart from what is bound in `Any`: footers ask for it in every
+    /// frame. Commands of the editor's text come first.
+    by_context: Vec<Vec<BoundSequence>>,
+}
+
+/// A sequence, as the places of its binding and of itself in that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct BoundSequence {
+    binding: usize,
+    sequence: usize,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -154,13 +164,29 @@ pub struct KeyConflict {
 
 impl Default for Keymap {
     fn default() -> Keymap {
-        Keymap {
-            bindings: COMMAND_TABLE.iter().map(KeyBinding::new).collect(),
-        }
+        Keymap::of_bindings(COMMAND_TABLE.iter().map(KeyBinding::new).collect())
     }
 }
 
 impl Keymap {
+    fn of_bindings(bindings: Vec<KeyBinding>) -> Keymap {
+        let mut by_context = vec![Vec::new(); KeyContext::COUNT];
+        for is_of_editor in [true, false] {
+            let of_kind = |(_, it): &(usize, &KeyBinding)| it.is_of_editor() == is_of_editor;
+            for (binding, it) in bindings.iter().enumerate().filter(of_kind) {
+                let places = 0..it.sequences.len();
+                let sequences = places.map(|sequence| BoundSequence { binding, sequence });
+                for context in it.spec.contexts {
+                    by_context[*context as usize].extend(sequences.clone());
+                }
+            }
+        }
+        Keymap {
+            bindings,
+            by_context,
+        }
+    }
+
     /// Returns the defaults with the overrides applied, in file order. A command whose
     /// override conflicts keeps its defaults and is reported.
     pub fn with_overrides(
@@ -168,10 +194,13 @@ impl Keymap {
     ) -> (Keymap, Vec<KeyConflict>) {
         let mut conflicts = Vec::new();
         loop {
-            let mut keymap = Keymap::default();
+            let mut bindings: Vec<KeyBinding> = COMMAND_TABLE.iter().map(KeyBinding::new).collect();
             for (command, keys) in &overrides {
-                keymap.set_sequences(*command, keys.clone());
+                if let Some(binding) = bindings.get_mut(*command as usize) {
+                    binding.set_sequences(keys.clone());
+                }
             }
+            let keymap = Keymap::of_bindings(bindings);
             let is_overridden = |command| overrides.iter().any(|(it, _)| *it == command);
             let found: Vec<KeyConflict> = overrides
                 .iter()
@@ -202,6 +231,7 @@ impl Keymap {
             binding.sequences.clear();
         }
         self.bindings.push(binding);
+        *self = Keymap::of_bindings(std::mem::take(&mut self.bindings));
     }
 
     /// Returns the rows of all commands, in the order of help and of the footer.
@@ -215,23 +245,9 @@ impl Keymap {
             .map_or_else(|| command::spec_of(command), |binding| binding.spec)
     }
 
-    fn set_sequences(&mut self, command: Command, mut keys: Vec<Vec<Key>>) {
-        // Esc closes every overlay and leaves every screen.
-        let escape = vec![Key::from_code(KeyCode::Esc)];
-        if command == Command::GoBack && !keys.contains(&escape) {
-            keys.push(escape);
-        }
-        let binding = self
-            .bindings
-            .iter_mut()
-            .find(|it| it.spec.command == command);
-        if let Some(binding) = binding {
-            binding.sequences = keys;
-        }
-    }
-
     fn find_binding(&self, command: Command) -> Option<&KeyBinding> {
-        self.bindings.iter().find(|it| it.spec.command == command)
+        // The variants have the order of the rows; an added command is the last one.
+        self.bindings.get(command as usize)
     }
 
     /// Returns the conflict of a command, preferring one with an unchanged command.
@@ -393,16 +409,11 @@ impl Keymap {
     }
 
     fn sequences_in_context(&self, context: KeyContext) -> impl Iterator<Item = (Command, &[Key])> {
-        let ranks = [(context, true), (context, false), (KeyContext::Any, false)];
-        ranks.into_iter().flat_map(move |(wanted, is_of_editor)| {
-            let holds = self.bindings.iter().filter(move |it| {
-                it.spec.contexts.contains(&wanted) && it.is_of_editor() == is_of_editor
-            });
-            holds.flat_map(|it| {
-                it.sequences
-                    .iter()
-                    .map(|keys| (it.spec.command, keys.as_slice()))
-            })
+        let of_context = |context: KeyContext| self.by_context[context as usize].iter();
+        let bound = of_context(context).chain(of_context(KeyContext::Any));
+        bound.map(|place| {
+            let binding = &self.bindings[place.binding];
+            (binding.spec.command, &*binding.sequences[place.sequence])
         })
     }
 }
@@ -435,14 +446,23 @@ impl KeyBinding {
         }
     }
 
-    /// Returns the first pair of sequences that cannot both be reached. Overlaps between
-    /// defaults are intended.
+    fn set_sequences(&mut self, mut sequences: Vec<Vec<Key>>) {
+        // Esc closes every overlay and leaves every screen.
+        let escape = vec![Key::from_code(KeyCode::Esc)];
+        if self.spec.command == Command::GoBack && !sequences.contains(&escape) {
+            sequences.push(escape);
+        }
+        self.sequences = sequences;
+    }
+
     /// Whether it is a command of the editor's text.
     fn is_of_editor(&self) -> bool {
         self.spec.contexts.first() == Some(&KeyContext::Editor)
             || self.spec.contexts.first() == Some(&KeyContext::EditorSelection)
     }
 
+    /// Returns the first pair of sequences that cannot both be reached. Overlaps between
+    /// defaults are intended.
     fn find_overlap<'a>(&'a self, other: &'a KeyBinding) -> Option<(&'a Vec<Key>, &'a Vec<Key>)> {
         // In the editor its own commands come first, as typed text does: other screens keep the keys
         // that an operator gives them.
