@@ -97,7 +97,8 @@ fn unreadable_memory_exits_3() {
     let site = site_with_notes_and_drift();
     site.append(
         "memory-shepherd.conf",
-        "[far]\nremote_host=10.0.0.50\nremote_memory=/x/MEMORY.md\nbaseline=monitor-bot-MEMORY.md\n",
+        "[far]\nremote_host=127.0.0.1\nremote_port=1\nremote_memory=/x/MEMORY.md\n\
+         baseline=monitor-bot-MEMORY.md\n",
     );
     let _ = site
         .run(["status"])

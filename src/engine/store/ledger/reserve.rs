@@ -6,13 +6,12 @@
 //! end of a run makes it again as soon as the disk has space for more than that. It is not synced: after
 //! a power cut it may be shorter, which the next run corrects.
 
-use std::fs::OpenOptions;
-use std::io::Write;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 
 use super::locked::{LEDGER_FILE_NAME, LockedLedger};
 use crate::archive::Archive;
-use crate::base::digest::Digest;
 use crate::base::durable;
 use crate::base::error::{PathContext, Result};
 
@@ -21,6 +20,9 @@ const RESERVE_FILE_NAME: &str = "ledger.reserve";
 
 /// Size of the reserve. It has space for one record of a deletion.
 const RESERVE_BYTES: u64 = 64 << 10;
+
+/// Where bytes come from that cannot be compressed.
+const RANDOM_DEVICE: &str = "/dev/urandom";
 
 /// How much of the disk has to be free before the reserve takes its part: entries need it more.
 const MIN_FREE_BYTES: u64 = 8 * RESERVE_BYTES;
@@ -50,16 +52,14 @@ pub fn write_reserve(archive: &Archive, _locked: &LockedLedger) -> Result<()> {
     let mut file = durable::open_own_file(&path, &mut options).with_path("open", &path)?;
     archive.repair_program_file(&file, &path)?;
     // A file system that compresses would store zeros without taking space for them.
-    let numbers = 0..RESERVE_BYTES / u64::from(u64::BITS / 8);
-    let bytes: Vec<u8> = numbers
-        .flat_map(|number| Digest::of(&number.to_be_bytes()).to_number().to_be_bytes())
-        .collect();
-    let written = file.write_all(&bytes).with_path("write", &path);
+    let written = File::open(RANDOM_DEVICE)
+        .and_then(|random| io::copy(&mut random.take(RESERVE_BYTES), &mut file))
+        .with_path("write", &path);
     if written.is_err() {
         // A part of it only wastes space.
         let _ = file.set_len(0);
     }
-    written
+    written.map(drop)
 }
 
 /// Releases the space of the reserve of a locked ledger. Returns false if there was none.
