@@ -8,6 +8,7 @@ use std::fs::{self, File};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::thread;
 use std::time::Instant;
 
 use rustix::io::{FdFlags, fcntl_setfd};
@@ -138,30 +139,35 @@ fn hanging_call_in_a_run_loses_nothing() {
     if !may_mount("hung::hanging_call_in_a_run_loses_nothing") {
         return;
     }
+    // Each waits for seconds: all at once.
     let calls = ["openat", "linkat", "renameat2", "fsync", "unlinkat"];
-    let mut tried = 0;
-    for name in calls {
-        let directory = tempfile::tempdir().unwrap();
-        let root = directory.path().canonicalize().unwrap();
-        let disk = root.join("disk");
-        let mount = Mount::new(&["-t", "tmpfs", "agents"], &disk).unwrap();
-        let cast = [("scout", InitialMemory::scratch("- a note\n"))];
-        let scene = Scene::new_at(&disk, &root.join("archives"), &root.join("log"), &cast);
-        set_short_timeout(&scene);
-        // Only the calls on the agent's directory are delayed.
-        let directory = scene.fleet.agent_directory("scout").display().to_string();
-        let mut options = injection_options(name, "delay_enter=4000000", 1, true);
-        options.extend(["-P".to_string(), directory]);
-        let output = strace::run_traced(&scene.fleet, &scene.trace_log, &options, RESET_ALL);
-        let said = output_text(&output);
-        assert!(said.contains("does not answer"), "{name}: {said}");
-        scene.check_invariants().unwrap();
-        scene.check_after_next_reset().unwrap();
-        tried += 1;
-        drop(scene);
-        drop(mount);
-    }
-    println!("hanging calls: {tried}");
+    thread::scope(|scope| {
+        for name in calls {
+            scope.spawn(move || check_hanging_call(name));
+        }
+    });
+    println!("hanging calls: {}", calls.len());
+}
+
+/// Checks a run in which the first of these calls on the agent's directory hangs.
+fn check_hanging_call(name: &str) {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().canonicalize().unwrap();
+    let disk = root.join("disk");
+    let mount = Mount::new(&["-t", "tmpfs", "agents"], &disk).unwrap();
+    let cast = [("scout", InitialMemory::scratch("- a note\n"))];
+    let scene = Scene::new_at(&disk, &root.join("archives"), &root.join("log"), &cast);
+    set_short_timeout(&scene);
+    let directory = scene.fleet.agent_directory("scout").display().to_string();
+    let mut options = injection_options(name, "delay_enter=4000000", 1, true);
+    options.extend(["-P".to_string(), directory]);
+    let output = strace::run_traced(&scene.fleet, &scene.trace_log, &options, RESET_ALL);
+    let said = output_text(&output);
+    assert!(said.contains("does not answer"), "{name}: {said}");
+    scene.check_invariants().unwrap();
+    scene.check_after_next_reset().unwrap();
+    drop(scene);
+    drop(mount);
 }
 
 /// The error of a reached process limit.

@@ -200,7 +200,11 @@ fn screens_never_print_hostile_bytes_raw() {
                 "Tab" => "\t",
                 key => key,
             });
-            terminal.wait_for_quiet();
+            match key {
+                // Alone it is a key; with what follows it could be the begin of a code.
+                "Esc" => terminal.wait_for_quiet(),
+                _ => terminal.wait_for_reaction(),
+            }
         }
     };
     // The console's own rows keep their places.

@@ -235,6 +235,12 @@ impl Terminal {
         while self.read_output(Duration::from_millis(3)) {}
     }
 
+    /// Reads what a key causes at once; some keys cause nothing.
+    pub fn wait_for_reaction(&mut self) {
+        self.read_output(Duration::from_millis(120));
+        self.drain_output();
+    }
+
     /// Reads output until none arrives for a while.
     pub fn wait_for_quiet(&mut self) {
         let end = Instant::now() + wait_timeout();
