@@ -7,6 +7,7 @@ pub mod agent_row;
 pub mod chooser;
 pub mod command;
 mod confirmation_line;
+pub mod dispatch;
 pub mod filter;
 mod frame;
 pub mod handoff;

@@ -233,6 +233,9 @@ pub(super) const CONFIG_KEYS: &[KeySpec] = &[
 /// the value. An agent with an interval of its own has a timer of its own.
 pub(super) const KEYS_NOT_INHERITED: &[&str] = &["every"];
 
+/// The keys of an agent that has a memory which is reset.
+pub(super) const RESET_KEYS: &[&str] = &["memory_file", "remote_memory", "baseline"];
+
 /// Other accepted names of keys (those of the original tool, and former ones), and the current
 /// name.
 const KEY_ALIASES: &[(&str, &str)] = &[

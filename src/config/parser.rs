@@ -16,7 +16,8 @@ use super::agent_name::{MAX_AGENT_NAME_BYTES, agent_name_hint, is_agent_name};
 use super::foreign_habits::find_foreign_habits;
 use super::ini::{self, Diagnostics, IniItem, SourceLine};
 use super::keys::{
-    CONFIG_KEYS, KeyValue, PathBases, SectionKind, ValueShape, canonical_key, closest_match,
+    CONFIG_KEYS, KeyValue, PathBases, RESET_KEYS, SectionKind, ValueShape, canonical_key,
+    closest_match,
 };
 use super::plain_data::sorted_by_name;
 use super::resolved_section::{
@@ -35,9 +36,6 @@ pub(super) const LINT_SECTION: &str = "lint";
 /// The section of alerts.
 pub(super) const ALERTS_SECTION: &str = "alerts";
 const AGENT_KEYS: &[&str] = &["memory_file", "remote_host", "memory_dir"];
-/// The keys of an agent that has a memory which is reset.
-pub(super) const RESET_KEYS: &[&str] = &["memory_file", "remote_memory", "baseline"];
-
 /// The other keys of such a memory.
 const RESET_OPTIONS: &[&str] = &["separator", "max_memory_size", "shared", "every"];
 

@@ -10,8 +10,9 @@ use super::alert_settings::{
     AlertKind, AlertSettings, JournalTarget, parse_percent, parse_time_span,
 };
 use super::ini::SourceLine;
-use super::keys::{CONFIG_KEYS, KEYS_NOT_INHERITED, KeySpec, KeyValue, PathBases, SectionKind};
-use super::parser::RESET_KEYS;
+use super::keys::{
+    CONFIG_KEYS, KEYS_NOT_INHERITED, KeySpec, KeyValue, PathBases, RESET_KEYS, SectionKind,
+};
 use super::{
     ACCEPT_IN_PLACE, Agent, AgentLayout, FindingsPolicy, GeneralSettings, LintConfig, ProtectLevel,
     RemoteAccess, ResetMemory, SealRequirement, SftpExtension, SshHost,

@@ -4,10 +4,11 @@
 use std::cmp::Reverse;
 
 use super::age::format_time;
-use super::command::{Command, CommandCategory, KeyContext, check_enabled, offered_commands};
+use super::command::{Command, CommandCategory, KeyContext};
+use super::dispatch::{check_enabled, offered_commands};
 use super::filter;
 use super::model::{Model, RunSign, equivalent_command};
-use super::overlay::{Chooser, ChooserItem, Overlay};
+use super::overlay::{Chooser, ChooserItem, OPERATION_KIND, Overlay};
 use super::screen::Screen;
 use super::screens::agent::state::AgentTab;
 use super::screens::baselines::state::ComparedVersion;
@@ -129,11 +130,18 @@ pub fn cursor_row(chooser: &Chooser, choices: &[ChooserChoice]) -> Option<usize>
     choices.iter().position(|choice| choice.item == *selected)
 }
 
-/// Opens or updates an overlay. In help and palette, selects the item under the cursor; without a
-/// cursor, the one that the query identifies.
-pub fn open_chooser(model: &mut Model, mut overlay: Overlay) {
-    let choices = list_choices(model, &overlay);
-    if let Overlay::Help(chooser) | Overlay::Palette(chooser) = &mut overlay {
+/// Selects the item under the cursor of help or palette where none is selected; without a cursor, the
+/// one that the query identifies.
+pub fn select_item(model: &mut Model) {
+    let choices = match &model.overlay {
+        Some(overlay @ (Overlay::Help(chooser) | Overlay::Palette(chooser)))
+            if chooser.selected.is_none() =>
+        {
+            list_choices(model, overlay)
+        }
+        _ => return,
+    };
+    if let Some(Overlay::Help(chooser) | Overlay::Palette(chooser)) = &mut model.overlay {
         let best_match = || unambiguous_match(&choices, &chooser.query);
         let cursor = chooser.cursor_row.or_else(best_match);
         chooser.cursor_row = cursor.map(|cursor| cursor.min(choices.len().saturating_sub(1)));
@@ -142,17 +150,6 @@ pub fn open_chooser(model: &mut Model, mut overlay: Overlay) {
             .and_then(|cursor| choices.into_iter().nth(cursor));
         chooser.selected = on.map(|choice| choice.item);
     }
-    model.overlay = Some(overlay);
-}
-
-/// Opens help.
-pub fn open_help(model: &mut Model) {
-    open_chooser(model, Overlay::Help(Chooser::for_browsing()));
-}
-
-/// Opens the palette with a query.
-pub fn open_palette(model: &mut Model, query: &str) {
-    open_chooser(model, Overlay::Palette(Chooser::with_query(query)));
 }
 
 /// Returns the item of the palette whose whole name is the query, with or without its kind.
@@ -261,9 +258,6 @@ const KIND_PREFIXES: [&str; 7] = [
     "sort ",
     "theme ",
 ];
-
-/// Kind of the operations on a memory with a layout.
-pub const OPERATION_KIND: &str = "operation ";
 
 fn palette_choices(model: &Model, chooser: &Chooser) -> Vec<ChooserChoice> {
     let mut choices = all_palette_choices(model);

@@ -1,13 +1,9 @@
-//! Commands: their table, which of them the current screen offers, and why one cannot run now.
-//! Keymap, footer, help, palette and the key table of docs/console.md derive from the table.
+//! Commands: what they are called, where they are available, and with which keys. Keymap, footer,
+//! help, palette and the key table of docs/console.md derive from their table.
 
-mod table;
+pub(super) mod table;
 
-pub(super) use table::perform;
-pub use table::{COMMAND_TABLE, Command};
-
-use super::keys::keymap::{KeyMeaning, is_typed};
-use super::model::Model;
+use table::command_rows;
 
 /// Screen, or stage of a screen, in which a command is available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -224,39 +220,6 @@ pub fn context_labels(spec: &CommandSpec) -> Vec<&'static str> {
     }
 }
 
-/// Returns the commands available in the current context, apart from those that are about something
-/// that the screen does not have.
-pub fn offered_commands(model: &Model) -> impl Iterator<Item = &'static CommandSpec> {
-    let context = model.key_context();
-    let keymap = &model.preferences.keymap;
-    // A command of context `Any` is unreachable where the context binds all of its keys.
-    let is_reachable = move |spec: &CommandSpec| {
-        let keys = keymap.sequences(spec.command);
-        let own_meaning = KeyMeaning::Command(spec.command);
-        keys.is_empty()
-            || keys.iter().any(|keys| {
-                !is_typed(context, keys) && keymap.resolve(context, keys) == own_meaning
-            })
-    };
-    keymap.command_specs().filter(move |spec| {
-        let is_in_context = spec.contexts.contains(&context)
-            || (spec.contexts.contains(&Any) && is_reachable(spec));
-        is_in_context && table::is_offered(spec.command, model)
-    })
-}
-
-/// Checks that a command can run now.
-///
-/// # Errors
-/// The reason why not, for the operator.
-pub fn check_enabled(command: Command, model: &Model) -> Result<(), String> {
-    let context = model.key_context();
-    let contexts = model.preferences.keymap.spec_of(command).contexts;
-    let is_available = contexts.contains(&context) || contexts.contains(&Any);
-    require(is_available, "not on this screen")?;
-    table::check(command, context, model)
-}
-
 /// Returns a reason as an error unless a condition of a command holds.
 pub(super) fn require(condition: bool, reason: impl Into<String>) -> Result<(), String> {
     if condition {
@@ -275,14 +238,52 @@ enum ChangeKind {
     Write,
 }
 
+/// Defines [`Command`], [`COMMAND_TABLE`] and [`change_kind`] by the rows of the table.
+macro_rules! define_commands {
+    (|$model:ident, $command:ident, $key:ident| $(
+        $name:ident $id:literal $hint:literal $category:ident $(/ $change:ident)?
+        $contexts:expr, [$($keys:literal)*], $title:literal $(offered if ($offered:expr))?:
+            $($context:pat $(if $check:expr)? => $action:expr),+;
+    )*) => {
+        /// An operation that a key or the palette triggers.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Command {
+            $(#[doc = $title] $name,)*
+            /// The command that the caller of the console adds; it has no row in the table.
+            Extra,
+        }
+
+        /// All commands, in the order of help and of the footer.
+        pub const COMMAND_TABLE: &[CommandSpec] = &[$(CommandSpec {
+            command: Command::$name,
+            id: $id,
+            title: $title,
+            hint: $hint,
+            category: CommandCategory::$category,
+            contexts: $contexts,
+            keys: &[$($keys),*],
+        }),*];
+
+        /// Returns how a command leads to changes of files; none if it does not.
+        fn change_kind(command: Command) -> Option<ChangeKind> {
+            match command {
+                $($(Command::$name => Some(ChangeKind::$change),)?)*
+                _ => None,
+            }
+        }
+    };
+}
+
+command_rows!(define_commands);
+
 /// Whether a command requests a plan, which then waits for confirmation.
 pub fn requests_plan(command: Command) -> bool {
-    table::change_kind(command) == Some(ChangeKind::Plan)
+    change_kind(command) == Some(ChangeKind::Plan)
 }
 
 /// Whether a command changes files, or leads to nothing but changes.
 pub fn changes_files(command: Command) -> bool {
-    table::change_kind(command).is_some()
+    change_kind(command).is_some()
 }
 
 #[cfg(test)]

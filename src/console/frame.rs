@@ -1,31 +1,21 @@
-//! What every screen has around its content: the fleet's name, the last message, the key hints and
-//! the pending questions.
+//! What every screen has around its content: the fleet's name, the last message and the pending
+//! questions.
 
 use unicode_width::UnicodeWidthStr;
 
-use super::command::{
-    Command, CommandCategory, CommandSpec, KeyContext, changes_files, check_enabled,
-    offered_commands,
-};
+use super::command::Command;
 use super::model::Model;
 use super::screen::Screen;
 use super::screens::agent::state::AgentTab;
-use super::screens::archives::state::ArchivesPage;
 use super::screens::log::state::MessageLevel;
-use super::screens::log::view::schedule::header_parts;
-use super::screens::reset::state::{PlanView, ResetStage};
 use super::theme::{Role, role_of_state};
-use super::widgets::list_pane::MIN_PREVIEW_COLUMNS;
-use super::widgets::plan_pane::Confirmation;
 use super::widgets::text_pane;
 use crate::base::untrusted;
 use crate::console::agent_row::AgentRow;
-use crate::console::keys::key::format_sequence;
-use crate::console::keys::keymap;
 use crate::console::widgets::canvas::{
-    Canvas, end_of_untrusted, fit_end_of_sentence, shorten_untrusted, truncate_untrusted,
+    Canvas, fit_end_of_sentence, shorten_untrusted, truncate_untrusted,
 };
-use crate::engine::{SealMatch, State, UndoMode};
+use crate::engine::State;
 
 /// Notice shown while the key guard ignores keys that were typed ahead.
 pub const KEYS_IGNORED_NOTICE: &str =
@@ -76,41 +66,6 @@ pub fn draw_short_fleet_name(
         x = canvas.put_text(x, y, UNSAVED_WORD, Role::Warn) + 1;
     }
     x + 1
-}
-
-/// Rows of the header in which the schedule may be shown, the preferred one first.
-const SCHEDULE_ROWS: [u16; 2] = [1, 0];
-
-/// Blank cells around what the header says about the schedule.
-const SCHEDULE_MARGIN: u16 = 2;
-
-/// Draws when the next scheduled run is due and whether the last one failed, where a row of the header
-/// has room: all of it, else what is most important.
-pub fn draw_schedule_note(model: &Model, canvas: &mut Canvas<'_>) {
-    let parts = header_parts(model);
-    for shown in (1..=parts.len()).rev() {
-        let shown = &parts[..shown];
-        let width: usize = shown.iter().map(|(text, _)| text.width() + 2).sum();
-        let width = (width as u16).saturating_sub(2);
-        for y in SCHEDULE_ROWS {
-            let (from, cells) = canvas.widest_blank(y);
-            // The note ends where the row ends, or before what stands there.
-            let end = from + cells;
-            let margin = if end == canvas.width() {
-                0
-            } else {
-                SCHEDULE_MARGIN
-            };
-            if cells < width + margin + SCHEDULE_MARGIN {
-                continue;
-            }
-            let mut x = end - margin - width;
-            for (text, role) in shown {
-                x = canvas.put_text(x, y, text, *role) + 2;
-            }
-            return;
-        }
-    }
 }
 
 /// Returns the cells that [`draw_fleet_name`] takes.
@@ -166,144 +121,6 @@ fn access_label(model: &Model) -> (&'static str, Role) {
     }
 }
 
-/// Draws the last line: the hints of this screen. As space runs out, help is the last to go.
-pub fn draw_hints(model: &Model, canvas: &mut Canvas<'_>) {
-    let (width, height) = model.size;
-    let y = height - 1;
-    if let Some(prompt) = &model.input_line {
-        draw_input_line(canvas, y, [&prompt.label(), &prompt.text, &prompt.note()]);
-        return;
-    }
-    if model.pending_keys.is_hint_shown {
-        let x = canvas.put_text(1, y, "Esc", Role::Key);
-        canvas.put_text(x, y, " cancels", Role::Text);
-        return;
-    }
-    let mut help_keys = model.preferences.keymap.sequences(Command::Help).iter();
-    let help_key = help_keys
-        .find(|keys| !keymap::is_typed(model.key_context(), keys))
-        .map_or_else(
-            || model.key_hint(Command::Help),
-            |keys| format_sequence(keys),
-        );
-    let help = format!("{help_key} help");
-    let end = width.saturating_sub(help.width() as u16 + 1);
-    let mut available_width = draw_pending_question(model, canvas, end);
-    let mut x = 1;
-    let mut hints = visible_hints(model);
-    // The added command comes last and is always shown.
-    if let Some(last) = hints.pop_if(|hint| hint.command == Command::Extra) {
-        available_width = available_width.saturating_sub(last.width());
-        last.draw(model, canvas, available_width, y);
-    }
-    for hint in hints {
-        if x + hint.width() <= available_width {
-            x = hint.draw(model, canvas, x, y);
-        }
-    }
-    let x = canvas.put_text(end, y, help.trim_end_matches(" help"), Role::Key);
-    canvas.put_text(x, y, " help", Role::Text);
-}
-
-/// Cells of the text of an input line that are visible at least.
-const MIN_INPUT_CELLS: usize = 10;
-
-/// Draws an input line: its label, the end of the text, and the keys that end it. A long label is
-/// shortened.
-fn draw_input_line(canvas: &mut Canvas<'_>, y: u16, [label, text, note]: [&str; 3]) {
-    let width = canvas.room(0);
-    let room = width.saturating_sub(note.width() + MIN_INPUT_CELLS + 4);
-    let room = room.clamp(MIN_INPUT_CELLS, width / 2);
-    let x = canvas.put_text(0, y, &shorten_untrusted(label, room), Role::Key);
-    let room = width.saturating_sub(usize::from(x) + note.width() + 4);
-    let room = room.max(MIN_INPUT_CELLS);
-    let x = canvas.put_text(x, y, &end_of_untrusted(text, room), Role::Prompt);
-    let x = canvas.put_text(x, y, "_", Role::Prompt);
-    canvas.put_text(x + 2, y, note, Role::Dim);
-}
-
-/// A key with its command, in the last line.
-struct KeyHint {
-    command: Command,
-    keys: String,
-    text: &'static str,
-}
-
-impl KeyHint {
-    /// Returns its width in cells, including the blanks behind it.
-    fn width(&self) -> u16 {
-        (self.keys.width() + self.text.width() + 3) as u16
-    }
-
-    /// Draws the hint and returns the column behind it.
-    fn draw(&self, model: &Model, canvas: &mut Canvas<'_>, x: u16, y: u16) -> u16 {
-        let (key, text) = match check_enabled(self.command, model) {
-            Ok(()) => (Role::Key, Role::Text),
-            Err(_) => (Role::Disabled, Role::Disabled),
-        };
-        let after = canvas.put_text(x, y, &self.keys, key);
-        canvas.put_text(after + 1, y, self.text, text) + 2
-    }
-}
-
-/// Whether the screen shows the items of a memory.
-fn is_item_list(model: &Model) -> bool {
-    model.screen == Screen::Agent && model.agent.is_item_list()
-}
-
-/// Whether the first key of a command is a digit.
-fn begins_with_digit(keymap: &keymap::Keymap, command: Command) -> bool {
-    let first = keymap.sequences(command).first().and_then(|it| it.first());
-    let typed = first.and_then(|key| key.printable_char());
-    typed.is_some_and(|c| c.is_ascii_digit())
-}
-
-/// Returns the hints of this screen, the most important first.
-fn visible_hints(model: &Model) -> Vec<KeyHint> {
-    let context = model.key_context();
-    let keymap = &model.preferences.keymap;
-    let mut specs: Vec<_> = offered_commands(model)
-        .filter(|spec| !spec.hint.is_empty() && spec.command != Command::Help)
-        .filter(|spec| is_hint_relevant(spec.command, model))
-        .filter(|spec| !context.takes_counts() || !begins_with_digit(keymap, spec.command))
-        .filter(|spec| !(model.read_only.is_forced && changes_files(spec.command)))
-        .collect();
-    // Outside the fleet, actions come before commands that only show something.
-    specs.sort_by_key(|spec| {
-        let looks = spec.category != CommandCategory::Actions && context != KeyContext::Fleet;
-        (spec.command == Command::Extra, looks)
-    });
-    let hint = |spec: &CommandSpec| {
-        // Forward and back share one hint.
-        let back = match spec.command {
-            Command::NextHunk => Some(Command::PreviousHunk),
-            Command::NextAgent => Some(Command::PreviousAgent),
-            Command::NextFinding => Some(Command::PreviousFinding),
-            _ => None,
-        };
-        let both = [Some(spec.command), back].into_iter().flatten();
-        let keys = both.filter_map(|command| {
-            let mut sequences = keymap.sequences(command).iter();
-            sequences.find(|keys| !keymap::is_typed(context, keys))
-        });
-        let keys: Vec<String> = keys.map(|keys| format_sequence(keys)).collect();
-        KeyHint {
-            command: spec.command,
-            keys: keys.join(" "),
-            text: match (spec.command, context) {
-                (Command::GoBack, KeyContext::Fleet) => "quit",
-                (Command::GoBack, KeyContext::EditorTyping) => "end typing",
-                (Command::Search, _) if is_item_list(model) => "filter",
-                _ => spec.hint,
-            },
-        }
-    };
-    let mut hints: Vec<KeyHint> = specs.into_iter().map(hint).collect();
-    // A command without a key appears only in help and in the palette.
-    hints.retain(|hint| !hint.keys.is_empty());
-    hints
-}
-
 /// Returns the key that shows the remedies of an agent whose resets are blocked.
 pub fn blocked_step(model: &Model, agent: &str) -> Option<String> {
     let state = model.find_row(agent).map(AgentRow::state);
@@ -312,9 +129,8 @@ pub fn blocked_step(model: &Model, agent: &str) -> Option<String> {
         let open = model.key_hint(Command::OpenSelected);
         return Some(format!("{open} shows the change"));
     }
-    let plan = Command::PlanReset;
-    let is_enabled = check_enabled(plan, model).is_ok();
-    is_enabled.then(|| format!("{} says what to do", model.key_hint(plan)))
+    let can_plan = model.check_reset_targets().is_ok();
+    can_plan.then(|| format!("{} says what to do", model.key_hint(Command::PlanReset)))
 }
 
 /// Draws the question that the answer key opens, and how many more wait, in the last line before
@@ -336,165 +152,6 @@ pub fn draw_pending_question(model: &Model, canvas: &mut Canvas<'_>, end: u16) -
     let after = canvas.put_text(x, y, &key, Role::Key);
     canvas.put_text(after + 1, y, &text, Role::Warn);
     x
-}
-
-/// Whether a hint is useful for the text in the editor.
-fn is_editor_hint_relevant(command: Command, model: &Model) -> bool {
-    let editor = model.editor.as_ref();
-    let is_read_only = editor.is_some_and(|it| it.read_only.is_some());
-    match command {
-        Command::OpenSelected => {
-            editor.is_some_and(|it| matches!(it.opened.seal, SealMatch::Mismatch(_)))
-        }
-        Command::FixFinding => !is_read_only && editor.is_some_and(|it| it.has_fix()),
-        Command::InsertText | Command::UndoTyping | Command::CommandLine => !is_read_only,
-        Command::GoBack => is_read_only,
-        Command::GoLog | Command::Palette | Command::UndoSave => false,
-        _ => true,
-    }
-}
-
-/// Whether a hint is useful on the tab of the agent screen.
-fn is_agent_hint_relevant(command: Command, model: &Model) -> bool {
-    match command {
-        Command::OpenSelected => {
-            let opens_row = model.agent.is_list() && model.agent.tab != AgentTab::Health;
-            opens_row || model.agent.tab == AgentTab::Baseline
-        }
-        // Where a memory with a layout is shown, its own keys need the room.
-        Command::PlanReset | Command::PlanPush | Command::EditBaseline => {
-            !model.agent.tab.is_about_layout() && is_reset(model)
-        }
-        Command::OpenDiff => {
-            let is_elsewhere = model.agent.tab != AgentTab::Diff;
-            is_elsewhere && !model.agent.tab.is_about_layout() && is_reset(model)
-        }
-        Command::ChooseOperation => model.agent.tab == AgentTab::Memory,
-        Command::Search if model.agent.is_item_list() => true,
-        Command::ToggleMark | Command::PromoteLines => model.agent.has_line_cursor(),
-        Command::NextHunk => model.agent.is_comparison(),
-        Command::ToggleSideBySide => model.agent.has_diff_options(),
-        Command::ToggleWhitespaceMarks => model.agent.is_file_text(),
-        Command::Search | Command::ToggleWrap | Command::ToggleFullScreen | Command::OpenPager => {
-            !model.agent.is_list()
-        }
-        _ => true,
-    }
-}
-
-/// Whether the agent that keys are about is reset.
-fn is_reset(model: &Model) -> bool {
-    model.check_subject_is_reset().is_ok()
-}
-
-/// Whether a command of the archives is about an entry.
-fn needs_entry(command: Command, model: &Model) -> bool {
-    match command {
-        Command::CompareEntry
-        | Command::PlanEntryRestore
-        | Command::TogglePin
-        | Command::ExportEntry => true,
-        // In a text, it marks lines.
-        Command::ToggleMark => model.key_context() == KeyContext::Archives,
-        _ => false,
-    }
-}
-
-/// Whether a hint is useful on the current screen and at the stage of a reset.
-fn is_hint_relevant(command: Command, model: &Model) -> bool {
-    match (model.key_context(), &model.reset.stage) {
-        (context, _) if command == Command::VerifyNow => context == KeyContext::Verify,
-        _ if command == Command::PlanOtherUndo => model.check_other_undo().is_ok(),
-        (KeyContext::Result, ResetStage::Result(result)) => match command {
-            Command::RetryFailed => model.retry_request().is_ok(),
-            Command::PlanUndo => !model.undoable_agents(result).is_empty(),
-            Command::OpenDiff => is_reset(model),
-            _ => true,
-        },
-        (KeyContext::Log, _) => match command {
-            Command::GoLog | Command::NextTab => false,
-            Command::OpenDiff => model.subject_agent().is_some(),
-            Command::UndoSave => model.undone_save().is_some(),
-            Command::ControlTimer => model.log.schedule.has_schedule(),
-            _ => true,
-        },
-        // The panel names the key that leads to it and back; Enter does the same as another key.
-        (KeyContext::Schedule, _) => !matches!(
-            command,
-            Command::GoLog | Command::NextTab | Command::OpenSelected
-        ),
-        (KeyContext::Agent, _) => is_agent_hint_relevant(command, model),
-        (KeyContext::Verify, _) => !matches!(command, Command::GoLog),
-        (KeyContext::Archives | KeyContext::ArchiveText, _)
-            if needs_entry(command, model) && model.archives.is_at_memory() =>
-        {
-            false
-        }
-        (KeyContext::Archives, _) => match command {
-            // On a narrow screen the pages of the archives need the room.
-            Command::ToggleMark => model.size.0 >= MIN_PREVIEW_COLUMNS,
-            // Those of the text.
-            Command::OpenPager | Command::ExportEntry => false,
-            _ => command != Command::GoLog,
-        },
-        (KeyContext::ArchiveText, _) => match command {
-            Command::ToggleWrap | Command::ToggleWhitespaceMarks => {
-                model.size.0 >= MIN_PREVIEW_COLUMNS
-            }
-            _ => command != Command::GoLog,
-        },
-        (KeyContext::Retention, _) => match command {
-            Command::OpenSelected | Command::PlanPrune => {
-                model.archives.page == ArchivesPage::Retention
-            }
-            _ => command != Command::GoLog,
-        },
-        // Typed letters go into the confirmation.
-        (KeyContext::PrunePlan, _) => command == Command::GoBack,
-        (KeyContext::Timeline, _) => !matches!(command, Command::ToggleMark | Command::GoLog),
-        (KeyContext::BaselinePlan, _) => match command {
-            Command::ConfirmPlan | Command::NameSigningKey => check_enabled(command, model).is_ok(),
-            Command::Palette | Command::GoLog => false,
-            _ => true,
-        },
-        // On a narrow screen the choice of versions needs the room.
-        (KeyContext::Comparison, _) => !matches!(
-            command,
-            Command::NextAgent
-                | Command::ToggleSideBySide
-                | Command::ToggleWrap
-                | Command::ToggleWhitespaceMarks
-        ),
-        (KeyContext::Plan, _) if command == Command::OpenDiff && !is_reset(model) => false,
-        (KeyContext::Plan, ResetStage::Plan(view)) => is_plan_hint_relevant(command, view),
-        (KeyContext::Plan, _) => command == Command::GoBack,
-        (KeyContext::EditorDialog, _) => match command {
-            Command::GoLog | Command::Palette => false,
-            _ => check_enabled(command, model).is_ok(),
-        },
-        (KeyContext::Editor | KeyContext::EditorSelection, _) => {
-            is_editor_hint_relevant(command, model)
-        }
-        (KeyContext::EditorPanel, _) if command == Command::FixFinding => {
-            is_editor_hint_relevant(command, model)
-        }
-        _ => true,
-    }
-}
-
-fn is_plan_hint_relevant(command: Command, view: &PlanView) -> bool {
-    match command {
-        Command::KeepHiddenAgents | Command::DropHiddenAgents => true,
-        _ if !view.hidden_agents.is_empty() => command == Command::GoBack,
-        Command::ConfirmPlan => view.prompt.confirmation == Confirmation::SingleKey,
-        Command::UndoAppend => view.offers_undo_mode(UndoMode::Append),
-        Command::UndoOverwrite => view.offers_undo_mode(UndoMode::Overwrite),
-        // Typed letters go into the confirmation.
-        Command::Palette | Command::GoLog => {
-            !matches!(view.prompt.confirmation, Confirmation::TypedText(_))
-        }
-        _ => true,
-    }
 }
 
 /// Cells of a rule that stay behind the words in it.

@@ -5,7 +5,7 @@ mod agent_rows;
 pub(super) mod background_jobs;
 mod baseline_targets;
 pub mod equivalent_command;
-mod plans;
+pub(super) mod plans;
 mod schedule_targets;
 mod targets;
 pub mod trouble;
@@ -348,6 +348,19 @@ impl Model {
                 Some(format!("read-only; {key} switches it off"))
             }
             _ => None,
+        }
+    }
+
+    /// Switches read-only on, or asks whether to switch it off.
+    pub fn toggle_read_only(&mut self) {
+        if self.read_only.is_on {
+            self.overlay = Some(Overlay::UnlockReadOnly);
+        } else {
+            self.read_only.is_on = true;
+            self.read_only.unlocked_until = None;
+            let key = self.key_hint(Command::ToggleReadOnly);
+            let what = "again turns it off and unlocks protected agents";
+            self.report_info(format!("read-only; {key} {what}"));
         }
     }
 

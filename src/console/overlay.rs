@@ -27,6 +27,21 @@ pub enum Overlay {
     Timer(Box<TimerDialog>),
 }
 
+impl Overlay {
+    /// Opens help.
+    pub fn help() -> Overlay {
+        Overlay::Help(Chooser::for_browsing())
+    }
+
+    /// Opens the palette with a query.
+    pub fn palette(query: &str) -> Overlay {
+        Overlay::Palette(Chooser::with_query(query))
+    }
+}
+
+/// What queries of the palette for operations on a memory begin with.
+pub const OPERATION_KIND: &str = "operation ";
+
 /// Dialog that answers a question of a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuestionDialog {

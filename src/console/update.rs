@@ -18,9 +18,12 @@ use zeroize::Zeroize;
 
 use keys::{handle_keys, handle_paste};
 
-use super::command::{self, Command};
+use super::chooser;
+use super::command::Command;
+use super::dispatch;
 use super::handoff::HandoffRequest;
 use super::message::{AgentTexts, Effect, Msg};
+use super::model::plans::request_plan;
 use super::model::{Model, Moment, REFRESH_INTERVAL, background_jobs};
 use super::overlay::PendingKeys;
 use super::preferences;
@@ -30,7 +33,6 @@ use super::screens::fleet::state::FleetConfig;
 use super::screens::hosts::state::HostsScreen;
 use super::screens::log::state::MessageLevel;
 use super::screens::reset::state::{PlanDetailsRequest, ResetStage};
-use super::screens::reset::update::request_plan;
 use super::screens::{
     agent, archives, baseline_plan, baselines, editor, hosts, log, reset, verify,
 };
@@ -68,17 +70,19 @@ pub fn update(model: &mut Model, now: Moment, msg: Msg) -> Vec<Effect> {
 
 /// Performs a command that `key` triggered, or shows why it cannot run now.
 pub fn perform_command(model: &mut Model, command: Command, key: Key) -> Vec<Effect> {
-    if let Err(why) = command::check_enabled(command, model) {
+    if let Err(why) = dispatch::check_enabled(command, model) {
         model.show_hint(&why);
         return Vec::new();
     }
     model.is_dirty = true;
     if model.screen == Screen::Editor
-        && let Some(effects) = editor::update::perform_counted(model, command, key)
+        && let Some(effects) = editor::update::perform_counted(model, command, |model| {
+            dispatch::perform(command, model, key)
+        })
     {
         return effects;
     }
-    command::perform(command, model, key)
+    dispatch::perform(command, model, key)
 }
 
 /// Adapts what is on the screen to what has changed: the arrangement of texts, scroll positions, and
@@ -88,6 +92,7 @@ fn settle(model: &mut Model) {
         model.arrange_panes();
         model.clamp_text();
         screens::fit_lists(model);
+        chooser::select_item(model);
     }
     model.track_visible_plan();
 }

@@ -1,6 +1,7 @@
 //! Draws the model into a buffer of cells: the screen, then the overlay. Drawing changes no state
 //! and builds only what is visible.
 
+mod hints;
 mod overlay;
 mod question;
 mod timer_dialog;
@@ -8,9 +9,10 @@ mod timer_dialog;
 use ratatui::buffer::Buffer;
 use unicode_width::UnicodeWidthStr;
 
-use super::frame::{draw_hints, draw_message, draw_schedule_note, draw_state_counts, draw_trouble};
+use super::frame::{draw_message, draw_state_counts, draw_trouble};
 use super::model::{MIN_TERMINAL_SIZE, Model};
 use super::screens;
+use super::screens::log::view::schedule::header_parts;
 use super::theme::{Role, Theme, role_of_state};
 use crate::console::widgets::canvas::Canvas;
 use crate::engine::State;
@@ -37,13 +39,48 @@ pub fn draw(model: &Model, theme: &Theme, buffer: &mut Buffer) {
         draw_message(model, &mut canvas, (1, y), room);
     }
     if !full || model.input_line.is_some() {
-        draw_hints(model, &mut canvas);
+        hints::draw(model, &mut canvas);
     }
     if model.pending_keys.is_hint_shown {
         overlay::draw_continuations(model, &mut canvas);
     }
     if let Some(overlay) = &model.overlay {
         overlay::draw(model, overlay, &mut canvas);
+    }
+}
+
+/// Rows of the header in which the schedule may be shown, the preferred one first.
+const SCHEDULE_ROWS: [u16; 2] = [1, 0];
+
+/// Blank cells around what the header says about the schedule.
+const SCHEDULE_MARGIN: u16 = 2;
+
+/// Draws when the next scheduled run is due and whether the last one failed, where a row of the header
+/// has room: all of it, else what is most important.
+fn draw_schedule_note(model: &Model, canvas: &mut Canvas<'_>) {
+    let parts = header_parts(model);
+    for shown in (1..=parts.len()).rev() {
+        let shown = &parts[..shown];
+        let width: usize = shown.iter().map(|(text, _)| text.width() + 2).sum();
+        let width = (width as u16).saturating_sub(2);
+        for y in SCHEDULE_ROWS {
+            let (from, cells) = canvas.widest_blank(y);
+            // The note ends where the row ends, or before what stands there.
+            let end = from + cells;
+            let margin = if end == canvas.width() {
+                0
+            } else {
+                SCHEDULE_MARGIN
+            };
+            if cells < width + margin + SCHEDULE_MARGIN {
+                continue;
+            }
+            let mut x = end - margin - width;
+            for (text, role) in shown {
+                x = canvas.put_text(x, y, text, *role) + 2;
+            }
+            return;
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::engine::baselines::{BaselineCatalog, BaselineServices, Baselines};
 use crate::engine::context::Context;
-use crate::engine::runs::undo::UndoSources;
+use crate::engine::runs::content::UndoSources;
 use crate::engine::store::{Entries, Ledger, StateLog, Store};
 use crate::engine::watch::{Observer, Scanner, Watch};
 

@@ -1,5 +1,6 @@
 //! Plans and runs: resets, pushes and undos, recovery of interrupted ones, and retention.
 
+pub(super) mod content;
 pub(super) mod edit;
 pub(super) mod plan;
 pub(super) mod planner;
@@ -17,7 +18,7 @@ use crate::engine::context::Context;
 use crate::engine::shared_memories::SharedMemories;
 use crate::engine::store::{Entries, Journals, Ledger, Locks, StateLog, Store};
 use crate::engine::watch::{Hosts, MemoryChecks, Observer, Scanner, Watch};
-use undo::UndoSources;
+use content::UndoSources;
 
 /// Deletes expired entries and versions from the archive.
 pub struct Retention {

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use super::Model;
-use crate::console::command::Command;
+use crate::console::command::{Command, require};
+use crate::console::message::Effect;
 use crate::console::screen::Screen;
 use crate::console::screens::archives::state::ArchivesPage;
-use crate::console::screens::baseline_plan::state::BaselinePlanStage;
-use crate::console::screens::reset::state::ResetStage;
+use crate::console::screens::baseline_plan::state::{BEING_WRITTEN_REASON, BaselinePlanStage};
+use crate::console::screens::reset::state::{PlanRequest, ResetStage};
 use crate::console::widgets::plan_pane::PlanPrompt;
 
 /// Kind of a plan that has a screen.
@@ -97,4 +98,40 @@ impl Model {
             self.plan_guard.restart(self.now.elapsed);
         }
     }
+}
+
+/// Requests a plan. A replan replaces the plan on the screen once it is made; any other request
+/// goes to the reset screen.
+pub fn request_plan(model: &mut Model, request: PlanRequest, is_replan: bool) -> Vec<Effect> {
+    let id = model.reset.requests.begin();
+    model.reset.is_plan_stale = false;
+    model.is_dirty = true;
+    if !is_replan {
+        if let ResetStage::Result(result) = &model.reset.stage {
+            model.reset.previous_result = Some(result.clone());
+            model.reset.is_from_result = model.screen == Screen::Reset;
+        } else if model.screen != Screen::Reset {
+            model.reset.is_from_result = false;
+        }
+        model.reset.stage = ResetStage::Planning(request.clone());
+        model.reset.cursor = 0;
+        model.plan_guard.restart(model.now.elapsed);
+        go_to_reset(model);
+    }
+    vec![Effect::MakePlan(id, request, model.is_unlocked())]
+}
+
+/// Goes to the reset screen, which leads back to where it is opened.
+pub fn go_to_reset(model: &mut Model) {
+    if model.screen != Screen::Reset {
+        model.return_point.from_reset = model.screen;
+        model.return_point.agent_before_reset = model.agent_view();
+    }
+    model.go_to_screen(Screen::Reset);
+}
+
+/// Checks that another plan over baselines can be made.
+pub fn check_baseline_planning(model: &Model) -> Result<(), String> {
+    model.check_started_writable()?;
+    require(!model.is_writing_baselines(), BEING_WRITTEN_REASON)
 }

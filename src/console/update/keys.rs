@@ -295,7 +295,8 @@ fn handle_prompt_key(model: &mut Model, mut prompt: Prompt, key: Key) -> Vec<Eff
     match (key.code, &mut prompt.purpose) {
         // The palette knows more than the commands of the editor.
         (KeyCode::Tab, PromptPurpose::EditorCommand) => {
-            return editor::update::open_palette(model, &prompt.text);
+            model.overlay = Some(Overlay::palette(&prompt.text));
+            return Vec::new();
         }
         (KeyCode::Tab, PromptPurpose::Baseline(baseline)) => {
             baseline.exchange_form();

@@ -32,19 +32,6 @@ pub(super) fn handle_overlay_key(model: &mut Model, key: Key) -> Vec<Effect> {
     }
 }
 
-/// Switches read-only on, or asks whether to switch it off.
-pub fn toggle_read_only(model: &mut Model) {
-    if model.read_only.is_on {
-        model.overlay = Some(Overlay::UnlockReadOnly);
-    } else {
-        model.read_only.is_on = true;
-        model.read_only.unlocked_until = None;
-        let key = model.key_hint(Command::ToggleReadOnly);
-        let what = "again turns it off and unlocks protected agents";
-        model.report_info(format!("read-only; {key} {what}"));
-    }
-}
-
 fn handle_unlock_key(model: &mut Model, key: Key) -> Vec<Effect> {
     if key.printable_char() != Some(CONFIRM_KEY) {
         model.abandon_question(key, "read-only stays on");
@@ -99,7 +86,10 @@ fn handle_chooser_key(model: &mut Model, mut overlay: Overlay, key: Key) -> Vec<
         ChooserAction::Browse => overlay = Overlay::Help(Chooser::for_browsing()),
         ChooserAction::Nothing => {}
     }
-    chooser::open_chooser(model, overlay);
+    if let Overlay::Help(chooser) | Overlay::Palette(chooser) = &mut overlay {
+        chooser.selected = None;
+    }
+    model.overlay = Some(overlay);
     Vec::new()
 }
 

@@ -3,6 +3,7 @@
 use crate::console::command::Command;
 use crate::console::keys::key::Key;
 use crate::console::message::Effect;
+use crate::console::model::plans;
 use crate::console::model::{Model, PlanKind};
 use crate::console::screen::Screen;
 use crate::console::screens::archives::update::retention;
@@ -76,7 +77,7 @@ pub(super) fn request_again(model: &mut Model) -> Vec<Effect> {
     ) {
         (Some(PlanKind::Run), ResetStage::Plan(view), _) => {
             let request = view.request.clone();
-            reset::update::request_plan(model, request, true)
+            plans::request_plan(model, request, true)
         }
         (Some(PlanKind::Baselines), _, BaselinePlanStage::Plan(view)) => {
             let request = view.request.clone();

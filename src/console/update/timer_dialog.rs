@@ -7,10 +7,10 @@ use crate::console::keys::key_guard::KeyGuard;
 use crate::console::keys::keymap::CONFIRM_KEY;
 use crate::console::message::Effect;
 use crate::console::model::Model;
+use crate::console::model::plans::request_plan;
 use crate::console::overlay::Overlay;
 use crate::console::screens::log::state::schedule::{TimerDialog, TimerPlan};
 use crate::console::screens::reset::state::PlanRequest;
-use crate::console::screens::reset::update::request_plan;
 use crate::console::widgets::plan_pane::{Confirmation, PlanPrompt};
 
 /// Handles a key of the dialog.

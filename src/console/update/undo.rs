@@ -2,6 +2,7 @@
 
 use crate::console::command::{Command, require};
 use crate::console::message::Effect;
+use crate::console::model::plans;
 use crate::console::model::{Model, OfferedPlan, UndoOffer, UndoOffers};
 use crate::console::screen::Screen;
 use crate::console::screens::log::state::{LogRow, RunSummary};
@@ -58,7 +59,7 @@ fn request_plan(model: &mut Model, offer: UndoOffer) -> Vec<Effect> {
     match offer.plan {
         OfferedPlan::Runs(target) => {
             let request = PlanRequest::Undo(target, UndoMode::Refuse);
-            reset::update::request_plan(model, request, false)
+            plans::request_plan(model, request, false)
         }
         OfferedPlan::Baselines { names, version } => {
             baseline_plan::update::plan_undo(model, names, version)

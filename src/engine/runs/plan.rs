@@ -7,8 +7,8 @@ use std::sync::Arc;
 use chrono::{DateTime, FixedOffset};
 use serde::{Deserialize, Serialize};
 
+use super::content::{ContentPart, ContentParts, Replacement};
 use super::push::PushContent;
-use super::undo::{AgentRecords, ContentPart, ContentParts, Replacement};
 use crate::archive::EntryKind;
 use crate::base::digest::Digest;
 use crate::base::error::{Error, ErrorKind};
@@ -31,16 +31,6 @@ pub(in crate::engine) const PUSHED_REASON: &str = "already has this baseline and
 /// Reason to skip the undo of a run that created a file which is gone already.
 pub(in crate::engine) fn still_absent_reason(run: &str) -> String {
     format!("no file, as before run {run}")
-}
-
-/// Reason to skip the undo of a run that is undone already.
-pub(in crate::engine) fn already_undone_reason(records: &AgentRecords, undone_by: &str) -> String {
-    let hint = if records.is_redoable(undone_by) {
-        "; `undo --redo` takes that back"
-    } else {
-        ""
-    };
-    format!("already undone by run {undone_by}{hint}")
 }
 
 /// What undoes a run that created a file to which the agent has written since.

@@ -5,14 +5,15 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use super::content::Replacement;
 use super::plan::{
     BoundMemory, EQUAL_REASON, PUSHED_REASON, Plan, PlanBinding, PlanStep, READ_ONLY_REASON,
-    SkippedAgent, StepAction, UndoMode, UndoTarget, UndoneRun, already_undone_reason,
-    nothing_to_append_to_error, still_absent_reason,
+    SkippedAgent, StepAction, UndoMode, UndoTarget, UndoneRun, nothing_to_append_to_error,
+    still_absent_reason,
 };
 use super::push::{self, DividedMemory, PushContent};
 use super::retention::RetentionScope;
-use super::undo::{self, AgentRecords, Replacement, UndoRecords, UndoneReset};
+use super::undo::{self, AgentRecords, UndoRecords, UndoneReset};
 use crate::archive::EntryKind;
 use crate::base::diff;
 use crate::base::digest::Digest;
@@ -489,7 +490,7 @@ impl Planner {
             let run = &of_agent.record.event.run;
             let unchanged = |reason| SkippedAgent::nothing_to_do(agent, state, reason);
             if let Some(undone_by) = of_agent.undone_by() {
-                return Err(unchanged(already_undone_reason(of_agent, undone_by)));
+                return Err(unchanged(undo::already_undone_reason(of_agent, undone_by)));
             }
             let step = self.undo_step(agent, &seen, of_agent, mode, is_unlocked);
             let Some(mut step) = step.map_err(refuse)? else {

@@ -3,132 +3,34 @@
 
 mod records;
 
-use std::io::{Cursor, Read, Seek, SeekFrom};
-use std::path::{Path, PathBuf};
+use std::io::Read;
+use std::path::Path;
 use std::sync::Arc;
 
+use super::content::{ContentPart, ContentParts, Replacement, UndoSources};
 use super::plan::{FileSource, PlannedFile};
 use super::push::{KeptBytes, PushContent};
 use crate::archive::{EntryKind, WrittenEntry, strip_scratch_header};
 use crate::base::digest::Digest;
-use crate::base::error::{Error, ErrorKind, PathContext, Result};
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::boundary::{Baseline, BoundaryRule};
 use crate::config::Agent;
-use crate::engine::context::Context;
-use crate::engine::store::Ledger;
 use crate::engine::store::address::RecordedAddress;
 use crate::engine::store::record::{FileChange, FileState, RunEvent};
 use crate::engine::watch::classify::MemoryAccumulator;
 use crate::transport::{
-    Attributes, ByteSink, MemoryDirectory, MemoryObject, ObjectId, SpecialFile, SwapMethod,
+    Attributes, MemoryDirectory, MemoryObject, ObjectId, SpecialFile, SwapMethod,
 };
 pub(in crate::engine) use records::{AgentRecords, UndoRecords, UndoneReset};
 
-/// The archive and the ledger, from which earlier states are read.
-#[derive(Clone)]
-pub struct UndoSources {
-    context: Arc<Context>,
-    ledger: Arc<Ledger>,
-}
-
-impl UndoSources {
-    pub(in crate::engine) fn new(context: &Arc<Context>, ledger: &Arc<Ledger>) -> UndoSources {
-        UndoSources {
-            context: Arc::clone(context),
-            ledger: Arc::clone(ledger),
-        }
-    }
-}
-
-/// A part of the content to install.
-#[derive(Clone)]
-pub(in crate::engine) enum ContentPart {
-    Bytes(Arc<Vec<u8>>),
-    Baseline(Arc<Baseline>),
-    /// An entry below `archive_dir`, and how many of its first bytes to leave out.
-    Entry(PathBuf, u64),
-}
-
-/// Content to install, in parts, so that a large one is never in memory as a whole.
-#[derive(Clone)]
-pub(in crate::engine) struct ContentParts(pub Vec<ContentPart>);
-
-impl ContentParts {
-    /// Feeds all bytes to `sink`.
-    pub fn write_to(&self, sources: &UndoSources, sink: ByteSink<'_>) -> Result<()> {
-        for part in &self.0 {
-            match part {
-                ContentPart::Bytes(bytes) => sink(bytes)?,
-                ContentPart::Baseline(baseline) => sink(baseline.bytes())?,
-                ContentPart::Entry(path, skip) => {
-                    let mut file = sources.context.archive().open_entry(path)?;
-                    let failed = |error| {
-                        Error::from_io("read", &sources.context.archive().root().join(path), &error)
-                    };
-                    let mut skip = *skip;
-                    let mut buffer = vec![0; 128 * 1024];
-                    loop {
-                        let count = file.read(&mut buffer).map_err(failed)?;
-                        if count == 0 {
-                            break;
-                        }
-                        let pass = skip.min(count as u64);
-                        skip -= pass;
-                        sink(&buffer[pass as usize..count])?;
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Opens a reader of the same bytes.
-    pub fn open_reader(&self, sources: &UndoSources) -> Result<Box<dyn Read>> {
-        let mut all: Box<dyn Read> = Box::new(std::io::empty());
-        for part in &self.0 {
-            let next: Box<dyn Read> = match part {
-                ContentPart::Bytes(bytes) => Box::new(Cursor::new(bytes.to_vec())),
-                ContentPart::Baseline(baseline) => Box::new(Cursor::new(baseline.bytes().to_vec())),
-                ContentPart::Entry(path, skip) => {
-                    let mut file = sources.context.archive().open_entry(path)?;
-                    file.seek(SeekFrom::Start(*skip))
-                        .with_path("read", &sources.context.archive().root().join(path))?;
-                    Box::new(file)
-                }
-            };
-            all = Box::new(all.chain(next));
-        }
-        Ok(all)
-    }
-
-    /// Returns the file state of these bytes, and whether they end with a complete line.
-    pub fn measure(&self, sources: &UndoSources) -> Result<(FileState, bool)> {
-        let mut reading = MemoryAccumulator::default();
-        let mut last = b'\n';
-        self.write_to(sources, &mut |bytes| {
-            last = bytes.last().copied().unwrap_or(last);
-            reading.push(bytes, 0);
-            Ok(())
-        })?;
-        Ok((reading.file_state(), last == b'\n'))
-    }
-}
-
-/// What an undo puts in the memory's place.
-pub(in crate::engine) enum Replacement {
-    /// No file: the memory is removed.
-    Absent,
-    /// A new file.
-    File(ContentParts),
-    /// An object that an earlier run displaced and kept beside the memory.
-    KeptObject {
-        /// The name of the object.
-        name: String,
-        /// Its identity; none in records of earlier versions.
-        id: Option<ObjectId>,
-    },
-    /// A new symlink with this target.
-    Symlink(Vec<u8>),
+/// Reason to skip the undo of a run that is undone already.
+pub(in crate::engine) fn already_undone_reason(records: &AgentRecords, undone_by: &str) -> String {
+    let hint = if records.is_redoable(undone_by) {
+        "; `undo --redo` takes that back"
+    } else {
+        ""
+    };
+    format!("already undone by run {undone_by}{hint}")
 }
 
 /// State of a memory before a run, ready to install.

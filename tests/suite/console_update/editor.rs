@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use memory_shepherd::base::digest::Digest;
 use memory_shepherd::base::error::{Error, ErrorKind};
-use memory_shepherd::console::command::offered_commands;
 use memory_shepherd::console::command::{Command, KeyContext};
+use memory_shepherd::console::dispatch::offered_commands;
 use memory_shepherd::console::keys::key_guard::KEY_GUARD_TIME;
 use memory_shepherd::console::message::{
     DraftChange, DraftText, Effect, FileComparison, Msg, ReplacedBaseline, SavedText, TextAnalysis,

@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use memory_shepherd::console::command::{self, COMMAND_TABLE, Command};
+use memory_shepherd::console::command::{COMMAND_TABLE, Command};
+use memory_shepherd::console::dispatch;
 use memory_shepherd::console::keys::key::{Key, KeyCode};
 use memory_shepherd::console::keys::key_guard::KEY_GUARD_TIME;
 use memory_shepherd::console::message::{Effect, Msg};
@@ -169,7 +170,7 @@ fn every_command_is_safe_in_every_place() {
     for spec in COMMAND_TABLE {
         for (place, mut console) in consoles_in_every_place() {
             let what = format!("{} at {place}", spec.id);
-            let refusal = command::check_enabled(spec.command, &console.model).err();
+            let refusal = dispatch::check_enabled(spec.command, &console.model).err();
             let effects = perform_command(&mut console.model, spec.command, enter);
             let acts = effects
                 .iter()
@@ -229,7 +230,7 @@ fn rebound_keys_leave_no_default_key_in_messages() {
             let what = format!("{} at {place}", spec.id);
             console.model.preferences = preferences.clone();
             console.model.last_message = None;
-            let why = command::check_enabled(spec.command, &console.model).err();
+            let why = dispatch::check_enabled(spec.command, &console.model).err();
             perform_command(&mut console.model, spec.command, enter);
             let message = console.model.last_message.take().map(|it| it.text);
             texts.extend(

@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use memory_shepherd::console::chooser;
-use memory_shepherd::console::command::{self, COMMAND_TABLE, Command};
+use memory_shepherd::console::command::{COMMAND_TABLE, Command};
+use memory_shepherd::console::dispatch;
 use memory_shepherd::console::keys::key::{self, Key, KeyCode};
 use memory_shepherd::console::keys::keymap::{self, Keymap};
 use memory_shepherd::console::message::{Effect, Msg};
@@ -284,7 +285,7 @@ fn plan_help_offers_only_valid_commands() {
     let mut console = fleet_of_four();
     console.press_and_plan("j X", plan(&[("bravo", State::Scratch)]));
     let asks = |console: &TestConsole| {
-        let offered = command::offered_commands(&console.model).map(|spec| spec.id);
+        let offered = dispatch::offered_commands(&console.model).map(|spec| spec.id);
         offered.filter(|id| id.ends_with("-hidden")).count()
     };
     assert_eq!(asks(&console), 0);
@@ -510,7 +511,7 @@ fn every_key_sequence_prefix_is_recognized() {
 #[test]
 fn added_command_is_offered_and_run() {
     let offered = |console: &TestConsole| {
-        let mut specs = command::offered_commands(&console.model);
+        let mut specs = dispatch::offered_commands(&console.model);
         specs.any(|spec| spec.command == Command::Extra)
     };
     let mut console = fleet_of_four();

@@ -13,7 +13,7 @@ use crate::console::message::{AgentTexts, Effect};
 use crate::console::model::{AgentView, Model, NEVER_RESET_REASON};
 use crate::console::screen::Screen;
 use crate::console::screens::agent::state::{AgentTab, CONTEXT_LINE_CHOICES};
-use crate::console::screens::{baselines, editor};
+use crate::console::screens::baselines;
 use crate::console::text::{self, PreparedText, TextLine, Tones};
 use crate::console::widgets::list_pane::step_index;
 use crate::console::widgets::prompt::{Prompt, PromptPurpose};
@@ -434,12 +434,6 @@ pub fn change_marks(model: &mut Model, command: Command) {
     }
 }
 
-/// Opens the baseline of the agent on the screen, to insert its marked lines.
-pub fn promote_lines(model: &mut Model) -> Vec<Effect> {
-    remember_promoted_lines(model);
-    editor::update::promote_lines(model)
-}
-
 /// Asks for the file to which the marked lines are saved.
 pub fn prompt_save_path(model: &mut Model) {
     model.input_line = Some(Prompt::new(PromptPurpose::SavePath));
@@ -447,7 +441,7 @@ pub fn prompt_save_path(model: &mut Model) {
 
 /// Remembers which marked lines of the agent on the screen are promoted: a save of the baseline unmarks
 /// them.
-fn remember_promoted_lines(model: &mut Model) {
+pub fn remember_promoted_lines(model: &mut Model) {
     let agent = &mut model.agent;
     let marked = agent.marked_lines_of(&agent.agent).cloned();
     if let Some(marked) = marked {

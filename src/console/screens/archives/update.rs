@@ -11,12 +11,12 @@ use crate::archive::search::Query;
 use crate::console::command::{Command, require};
 use crate::console::message::Effect;
 use crate::console::model::Model;
+use crate::console::model::plans::request_plan;
 use crate::console::screen::Screen;
 use crate::console::screens::archives::state::{
     ArchiveSearchRequest, ArchivesPage, EntryComparisonRequest, EntryComparisonView, EntryText,
     EntryTextRequest, FIRST_ROWS, FoundRows, NO_ENTRY_REASON,
 };
-use crate::console::screens::reset;
 use crate::console::screens::reset::state::PlanRequest;
 use crate::console::text::{ComparedTexts, PreparedText, TextLine};
 use crate::console::widgets::list_pane::{MIN_PREVIEW_COLUMNS, step_index};
@@ -507,7 +507,7 @@ pub fn handle_run_found(
         Ok((agent, run)) if is_here => {
             let target = UndoTarget::RunAgents(run, vec![agent]);
             let request = PlanRequest::Undo(target, UndoMode::Refuse);
-            reset::update::request_plan(model, request, false)
+            request_plan(model, request, false)
         }
         Ok(_) => Vec::new(),
         Err(why) => {

@@ -24,12 +24,6 @@ use crate::engine::{Protection, TextReplacement};
 /// Text that a new baseline begins with, in the engine's words.
 const TEMPLATE_SOURCE: &str = "template";
 
-/// Checks that another plan over baselines can be made.
-pub fn check_planning(model: &Model) -> Result<(), String> {
-    model.check_started_writable()?;
-    require(!model.is_writing_baselines(), BEING_WRITTEN_REASON)
-}
-
 /// Returns the plan on the screen, if it can be changed or confirmed.
 fn ready_plan(model: &Model) -> Result<&BaselinePlanView, String> {
     match &model.baseline_plan.stage {

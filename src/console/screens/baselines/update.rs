@@ -2,12 +2,12 @@
 //! them.
 
 use crate::console::age::format_age;
-use crate::console::chooser;
 use crate::console::command::{Command, require};
 use crate::console::message::{ComparisonTexts, Effect};
 use crate::console::model::Model;
+use crate::console::model::plans::check_baseline_planning;
+use crate::console::overlay::Overlay;
 use crate::console::screen::Screen;
-use crate::console::screens::baseline_plan;
 use crate::console::screens::baselines::state::{
     BaselinesPage, ComparedVersion, ComparisonRequest, ComparisonView, NO_BASELINE_REASON,
     VersionId, VersionsView, first_compared_version,
@@ -186,13 +186,13 @@ pub fn check_subject(model: &Model) -> Result<(), String> {
 
 /// Checks that a change of the baseline under the cursor can be planned.
 pub fn check_change(model: &Model) -> Result<(), String> {
-    baseline_plan::update::check_planning(model)?;
+    check_baseline_planning(model)?;
     check_subject(model)
 }
 
 /// Checks that a version can be put back.
 pub fn check_restore(model: &Model) -> Result<(), String> {
-    baseline_plan::update::check_planning(model)?;
+    check_baseline_planning(model)?;
     model.restorable_version().map(drop)
 }
 
@@ -246,7 +246,7 @@ fn open_comparison(model: &mut Model, request: ComparisonRequest) -> Vec<Effect>
 /// Opens the choice of a text for one side; `kind` is the word for it in the palette.
 pub fn choose_side(model: &mut Model, kind: &str) -> Vec<Effect> {
     let name = model.baselines.comparison.request.name.clone();
-    chooser::open_palette(model, kind);
+    model.overlay = Some(Overlay::palette(kind));
     if model.baselines.versions.name == name {
         return Vec::new();
     }

@@ -39,7 +39,6 @@ use super::promotion::PromotedLines;
 use super::state::{EditorDialog, EditorScreen};
 use crate::base::error::Error;
 use crate::console::age::format_time;
-use crate::console::chooser;
 use crate::console::command::{Command, KeyContext};
 use crate::console::handoff::HandoffRequest;
 use crate::console::keys::key::{Key, KeyCode};
@@ -98,12 +97,6 @@ pub fn check_evidence(model: &Model) -> Result<(), String> {
         matches!(dialog, EditorDialog::Message(_))
             && matches!(seal, SealMatch::SavedHere(_) | SealMatch::Mismatch(_))
     })
-}
-
-/// Opens the palette with what was typed behind `:`.
-pub fn open_palette(model: &mut Model, query: &str) -> Vec<Effect> {
-    chooser::open_palette(model, query);
-    Vec::new()
 }
 
 /// Opens the input line for a command of the editor.

@@ -4,8 +4,9 @@ use crate::base::quantity::format_count;
 use crate::console::command::Command;
 use crate::console::message::Effect;
 use crate::console::model::Model;
+use crate::console::model::plans::request_plan;
 use crate::console::screens::reset::state::{PlanRequest, PlanView, ResetStage};
-use crate::console::screens::reset::update::{note_never_reset, request_plan};
+use crate::console::screens::reset::update::note_never_reset;
 use crate::engine::{ScratchRequest, ScratchSelection};
 
 /// Requests the plan of a push. It keeps the marked lines of a single agent, else all scratch.

@@ -4,6 +4,7 @@
 use crate::base::error::Error;
 use crate::console::command::{Command, require};
 use crate::console::message::Effect;
+use crate::console::model::plans::{go_to_reset, request_plan};
 use crate::console::model::{Model, equivalent_command};
 use crate::console::screen::Screen;
 use crate::console::screens::agent;
@@ -18,27 +19,6 @@ use crate::engine::{
     Operation, Outcome, Plan, PlanStep, Protection, READ_ONLY_REASON, RunProgress, RunReport,
     UndoMode, UndoTarget,
 };
-
-/// Requests a plan. A replan replaces the plan on the screen once it is made; any other request
-/// goes to the reset screen.
-pub fn request_plan(model: &mut Model, request: PlanRequest, is_replan: bool) -> Vec<Effect> {
-    let id = model.reset.requests.begin();
-    model.reset.is_plan_stale = false;
-    model.is_dirty = true;
-    if !is_replan {
-        if let ResetStage::Result(result) = &model.reset.stage {
-            model.reset.previous_result = Some(result.clone());
-            model.reset.is_from_result = model.screen == Screen::Reset;
-        } else if model.screen != Screen::Reset {
-            model.reset.is_from_result = false;
-        }
-        model.reset.stage = ResetStage::Planning(request.clone());
-        model.reset.cursor = 0;
-        model.plan_guard.restart(model.now.elapsed);
-        go_to_reset(model);
-    }
-    vec![Effect::MakePlan(id, request, model.is_unlocked())]
-}
 
 /// Requests the plan of a reset of the marked agents, or of the one that a key is about.
 pub fn plan_reset(model: &mut Model) -> Vec<Effect> {
@@ -429,15 +409,6 @@ pub fn drop_hidden_agents(model: &mut Model) -> Vec<Effect> {
     }
     model.report_info(dropped);
     request_plan(model, request, false)
-}
-
-/// Goes to the reset screen, which leads back to where it is opened.
-fn go_to_reset(model: &mut Model) {
-    if model.screen != Screen::Reset {
-        model.return_point.from_reset = model.screen;
-        model.return_point.agent_before_reset = model.agent_view();
-    }
-    model.go_to_screen(Screen::Reset);
 }
 
 /// Goes back to where the reset screen was opened, and there to the agent that was on the screen.

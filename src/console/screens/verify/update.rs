@@ -6,10 +6,11 @@ use crate::console::age::format_age;
 use crate::console::command::{Command, require};
 use crate::console::message::Effect;
 use crate::console::model::Model;
+use crate::console::model::plans::check_baseline_planning;
 use crate::console::screen::Screen;
+use crate::console::screens::baselines;
 use crate::console::screens::log::state::MessageLevel;
 use crate::console::screens::verify::state::{VerifyResult, VerifyRow, VerifyStage};
-use crate::console::screens::{baseline_plan, baselines};
 use crate::console::update::plan;
 use crate::engine::{Verification, VerifyProgress};
 
@@ -123,7 +124,7 @@ pub fn check_subject(model: &Model) -> Result<(), String> {
 
 /// Checks that a change of the baseline of the row under the cursor can be planned.
 pub fn check_change(model: &Model) -> Result<(), String> {
-    baseline_plan::update::check_planning(model)?;
+    check_baseline_planning(model)?;
     check_subject(model)
 }
 

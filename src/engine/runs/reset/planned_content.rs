@@ -8,13 +8,12 @@ use crate::base::error::{Error, ErrorKind};
 use crate::boundary::Baseline;
 use crate::config::Agent;
 use crate::engine::kept_scratch::KeptScratch;
+use crate::engine::runs::content::{ContentPart, ContentParts, Replacement};
 use crate::engine::runs::plan::{
     PlanBinding, PlanStep, StepAction, UndoMode, nothing_to_append_to_error,
 };
 use crate::engine::runs::push::{self, DividedMemory, PushContent};
-use crate::engine::runs::undo::{
-    self, AgentRecords, ContentPart, ContentParts, InstallSource, Replacement, UndoRecords,
-};
+use crate::engine::runs::undo::{self, AgentRecords, InstallSource, UndoRecords};
 use crate::engine::store::record::{FileState, RunEvent};
 use crate::engine::watch::classify::count_lines;
 use crate::transport::MemoryObject;

@@ -15,7 +15,7 @@ use crate::archive::{BaseContent, EntryKind, WrittenEntry};
 use crate::base::digest::{Digest, Hasher};
 use crate::base::error::{Error, ErrorKind};
 use crate::config::Agent;
-use crate::engine::runs::undo::ContentParts;
+use crate::engine::runs::content::ContentParts;
 use crate::engine::store::journal::{Journal, JournalRecord};
 use crate::engine::store::record::{FileChange, FileState};
 use crate::engine::watch::degraded;

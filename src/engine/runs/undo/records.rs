@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 
 use chrono::{DateTime, FixedOffset};
 
-use super::UndoSources;
 use crate::archive;
 use crate::base::error::{Error, Result};
 use crate::config::Agent;
+use crate::engine::runs::content::UndoSources;
 use crate::engine::store::address::{AddressFilter, RecordedAddress};
 use crate::engine::store::ledger::{LedgerScan, ReverseScan, read_undone_runs};
 use crate::engine::store::record::{FileState, LedgerPosition, LedgerRecord, Operation, RunEvent};

@@ -1,10 +1,11 @@
 //! What the Memory and Health tabs do: load a memory with a layout page by page, show the content of an
 //! item, check the memory, and plan an operation on it.
 
-use crate::console::chooser;
 use crate::console::command::{Command, require};
 use crate::console::message::Effect;
 use crate::console::model::Model;
+use crate::console::model::plans::request_plan;
+use crate::console::overlay::{OPERATION_KIND, Overlay};
 use crate::console::screen::Screen;
 use crate::console::screens::agent::state::AgentTab;
 use crate::console::screens::agent::state::memory::{
@@ -12,7 +13,6 @@ use crate::console::screens::agent::state::memory::{
     OperationDraft,
 };
 use crate::console::screens::reset::state::PlanRequest;
-use crate::console::screens::reset::update::request_plan;
 use crate::console::text::PreparedText;
 use crate::console::widgets::list_pane::{MIN_PREVIEW_COLUMNS, step_index};
 use crate::console::widgets::prompt::{Prompt, PromptPurpose};
@@ -308,7 +308,7 @@ pub fn check_operations(model: &Model) -> Result<(), String> {
 
 /// Lists the operations of the layout to choose one.
 pub fn choose_operation(model: &mut Model) {
-    chooser::open_palette(model, chooser::OPERATION_KIND);
+    model.overlay = Some(Overlay::palette(OPERATION_KIND));
 }
 
 /// Asks for the arguments of an operation, if it has any, and plans it.

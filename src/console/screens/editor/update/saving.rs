@@ -11,10 +11,10 @@ use crate::base::digest::Digest;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::quantity::format_count;
 use crate::base::untrusted;
-use crate::console::chooser;
 use crate::console::command::{Command, require};
 use crate::console::message::{Effect, FileComparison, ReplacedBaseline, SavedText, TextSave};
 use crate::console::model::Model;
+use crate::console::overlay::Overlay;
 use crate::console::screens::editor::buffer::TextBuffer;
 use crate::console::screens::editor::state::{EditorDialog, EditorScreen, FileOnDisk, SaveDialog};
 use crate::console::screens::log::state::MessageLevel;
@@ -55,7 +55,7 @@ pub fn run_command_line(model: &mut Model, command: &str) -> Vec<Effect> {
         }
         // Anything else is meant for the palette.
         other => {
-            chooser::open_palette(model, other);
+            model.overlay = Some(Overlay::palette(other));
             Vec::new()
         }
     }

@@ -2,7 +2,7 @@
 //! them: how often a command is performed.
 
 use super::{change_text, jump_after, jump_in_text, keep_cursor_visible, move_cursor, move_page};
-use crate::console::command::{Command, KeyContext, perform};
+use crate::console::command::{Command, KeyContext};
 use crate::console::handoff::ClipboardText;
 use crate::console::keys::key::{Key, KeyCode};
 use crate::console::message::Effect;
@@ -130,9 +130,13 @@ pub fn take_digit(model: &mut Model, key: Key) -> bool {
     }
 }
 
-/// Performs a command as often as the number before it says; `None` without one, and for a command
-/// that is performed once.
-pub fn perform_counted(model: &mut Model, command: Command, key: Key) -> Option<Vec<Effect>> {
+/// Performs a command as often as the number before it says, by `perform` where it is the same for one
+/// and for many; `None` without a number, and for a command that is performed once.
+pub fn perform_counted(
+    model: &mut Model,
+    command: Command,
+    mut perform: impl FnMut(&mut Model) -> Vec<Effect>,
+) -> Option<Vec<Effect>> {
     let count = model.editor.as_mut()?.count.take()?;
     match command {
         Command::Down | Command::Up => {
@@ -159,7 +163,7 @@ pub fn perform_counted(model: &mut Model, command: Command, key: Key) -> Option<
         | Command::NextHit
         | Command::PreviousHit
         | Command::NextFinding
-        | Command::PreviousFinding => Some(repeat(count, || perform(command, model, key))),
+        | Command::PreviousFinding => Some(repeat(count, || perform(model))),
         _ => None,
     }
 }
