@@ -75,6 +75,8 @@ pub struct Archive {
     root: PathBuf,
     directory_mode: Mode,
     entry_mode: Mode,
+    /// Mode of the program's own files, apart from those with words of entries.
+    file_mode: Mode,
     group: Option<u32>,
     root_pins: RootPins,
     /// The archive that the config names, if it names one.
@@ -113,13 +115,14 @@ impl EntryNames {
 impl Archive {
     /// Creates the archive at `root`; reads and writes nothing yet.
     ///
-    /// With a group, its members can read directories and entries (2750 and 0640); otherwise
-    /// `entry_mode` is the mode of entries, and directories have 0700.
+    /// `entry_mode` is the mode of entries. With a group, its members can read directories (2750) and the
+    /// program's own files (0640); otherwise directories have 0700, and these files the mode of entries.
     pub fn new(root: &Path, entry_mode: u32, group: Option<u32>) -> Archive {
         Archive {
             root: root.to_path_buf(),
             directory_mode: Mode::from_raw_mode(if group.is_some() { 0o2750 } else { 0o700 }),
-            entry_mode: Mode::from_raw_mode(if group.is_some() { 0o640 } else { entry_mode }),
+            entry_mode: Mode::from_raw_mode(entry_mode),
+            file_mode: Mode::from_raw_mode(if group.is_some() { 0o640 } else { entry_mode }),
             group,
             root_pins: RootPins::default(),
             expected: None,
@@ -181,8 +184,13 @@ impl Archive {
         self.group.is_some()
     }
 
-    /// Mode of files in the archive.
+    /// Mode of the program's own files in the archive.
     pub fn file_mode(&self) -> Mode {
+        self.file_mode
+    }
+
+    /// Mode of entries, and of the program's own files with words of entries.
+    pub fn entry_mode(&self) -> Mode {
         self.entry_mode
     }
 
@@ -330,13 +338,21 @@ impl Archive {
     /// # Errors
     /// The system's error.
     pub fn repair_program_file(&self, file: impl AsFd, path: &Path) -> Result<()> {
+        self.repair_file(file, self.file_mode, path)
+    }
+
+    /// Gives a file its group and a mode, if it lacks them.
+    ///
+    /// # Errors
+    /// The system's error.
+    fn repair_file(&self, file: impl AsFd, mode: Mode, path: &Path) -> Result<()> {
         let stat = fs::fstat(&file).with_path("stat", path)?;
-        let is_right = stat.st_mode & 0o7777 == self.entry_mode.as_raw_mode()
+        let is_right = stat.st_mode & 0o7777 == mode.as_raw_mode()
             && self.group.is_none_or(|group| group == stat.st_gid);
         if is_right || !may_change_owner_and_mode(&stat) {
             return Ok(());
         }
-        self.apply_attributes(file, self.entry_mode, path)
+        self.apply_attributes(file, mode, path)
     }
 
     /// Returns whether only its owner may open a file, or this process may not change its mode.
@@ -356,7 +372,7 @@ impl Archive {
     pub fn replace_program_file(&self, path: &Path, bytes: &[u8]) -> Result<()> {
         self.check_root()?;
         self.check_expected_for_write()?;
-        durable::replace_file(path, bytes, self.entry_mode)?;
+        durable::replace_file(path, bytes, self.file_mode)?;
         self.repair_program_file(File::open(path).with_path("open", path)?, path)
     }
 

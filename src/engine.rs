@@ -32,15 +32,15 @@ pub use crate::transport::{ConnectionSetting, ConnectionStatus, Reachability, Sw
 use baselines::BaselineServices;
 pub use baselines::accepted_seal::SealStatus;
 pub use baselines::catalog::{
-    BaselineHistoryPage, BaselineList, BaselineState, BaselineSummary, BaselineVersion,
-    FindingCounts, LastPush, SizeBand,
+    BaselineHistoryPage, BaselineList, BaselineState, BaselineSummary, BaselineVersion, LastPush,
+    SizeBand,
 };
 pub use baselines::change::{BaselineChange, KnownVersion};
 pub use baselines::drafts::{BaselineDraft, DraftFile, DraftId, FoundDrafts};
 pub use baselines::file::BaselineFile;
 pub use baselines::guard::{GuardAction, GuardEvent, GuardPass, GuardProgress};
 pub use baselines::lint::{
-    BaselineLint, FixedFile, LintDecisions, LintedFile, fix_draft, lint_text,
+    BaselineLint, FindingCounts, FixedFile, LintDecisions, LintedFile, fix_draft, lint_text,
 };
 pub use baselines::opening::{BaselineUser, OpenedBaseline, SealMatch};
 pub use baselines::plan::{BaselineAction, BaselinePlan, PlannedBaseline, TextReplacement};
@@ -79,7 +79,7 @@ pub use runs::plan::{
     Plan, PlanBinding, PlanStep, PlannedFile, READ_ONLY_REASON, RetentionPlan, SkippedAgent,
     StepAction, UndoMode, UndoTarget, UndoneRun,
 };
-pub use runs::reset::InterruptedTurn;
+pub use runs::reset::{InterruptedTurn, RecoveredTurns};
 pub use runs::retention::{
     AgentRetention, EntryList, EntryStatus, ExpiringEntry, KeepReason, KeptEntries, PruneReport,
     RetentionOverview, ShorterRetention, VersionRetention,

@@ -17,9 +17,10 @@ use memory_shepherd::layouts::Layouts;
 use memory_shepherd::transport::sftp::askpass;
 use memory_shepherd::unattended::alerts::AlertEnvironment;
 use rustix::fs::Mode;
-use uzers::os::unix::GroupExt;
+use uzers::os::unix::{GroupExt, UserExt};
 use uzers::{
-    get_effective_uid, get_effective_username, get_group_by_gid, get_group_by_name, get_user_by_uid,
+    get_effective_uid, get_effective_username, get_group_by_gid, get_group_by_name,
+    get_user_by_name, get_user_by_uid,
 };
 
 fn main() -> ExitCode {
@@ -53,8 +54,9 @@ fn read_environment() -> Environment {
     let search_path = env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
     let user = get_effective_username().map(|user| user.to_string_lossy().into_owned());
     let home = env::home_dir().filter(|home| home.is_absolute());
-    // A deleted current directory has no path, and relative paths name nothing there.
-    let cwd = env::current_dir().unwrap_or_else(|_| PathBuf::from("/proc/self/cwd"));
+    // A deleted current directory has no path, and relative paths name nothing there. `/proc/self/cwd`
+    // would lead to a path that can be created anew, as another directory.
+    let cwd = env::current_dir().unwrap_or_else(|_| PathBuf::from("/proc/self/cwd (deleted)"));
     let user_database = system_user_database();
     let trusted_user = TrustedUser {
         uid,
@@ -125,6 +127,7 @@ fn system_user_database() -> UserDatabase {
             let group = get_group_by_gid(gid)?;
             Some(group.name().to_string_lossy().into_owned())
         },
+        find_home: |name| get_user_by_name(name).map(|user| user.home_dir().to_path_buf()),
     }
 }
 

@@ -476,6 +476,33 @@ impl Attributes {
     }
 }
 
+/// The extended attributes that are access lists.
+const ACL_XATTRS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.nfs4_acl"];
+
+impl Attributes {
+    /// Returns these attributes with the rights that another file of the same owner gives, too; none for
+    /// one of another owner. Where the access lists differ, only the owner has rights.
+    pub fn common_rights(&self, other: &Attributes) -> Option<Attributes> {
+        let is_acl = |it: &&Xattr| ACL_XATTRS.contains(&it.0.as_slice());
+        let acls = |of: &Attributes| of.xattrs.iter().filter(is_acl).cloned().collect::<Vec<_>>();
+        if (self.uid, self.gid) != (other.uid, other.gid) {
+            return None;
+        }
+        if acls(self) == acls(other) {
+            return Some(Attributes {
+                mode: self.mode & other.mode,
+                ..self.clone()
+            });
+        }
+        let xattrs = self.xattrs.iter().filter(|it| !is_acl(it));
+        Some(Attributes {
+            mode: self.mode & other.mode & 0o700,
+            xattrs: xattrs.cloned().collect(),
+            ..*self
+        })
+    }
+}
+
 /// An object at a memory's name that is not a readable file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -28,6 +28,8 @@ pub struct UserDatabase {
     pub find_user_name: fn(u32) -> Option<String>,
     /// Returns the name of a group.
     pub find_group_name: fn(u32) -> Option<String>,
+    /// Returns the home directory of a user, by name.
+    pub find_home: fn(&str) -> Option<PathBuf>,
 }
 
 impl UserDatabase {
@@ -36,6 +38,7 @@ impl UserDatabase {
         find_private_group: |_| None,
         find_user_name: |_| None,
         find_group_name: |_| None,
+        find_home: |_| None,
     };
 
     fn describe_user(self, uid: u32) -> String {

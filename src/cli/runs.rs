@@ -451,7 +451,7 @@ pub(in crate::cli) fn run_plan_of(
     let signals = RunSignals::register()?;
     // The plan is about the files as recovery leaves them.
     let agents = [agent.to_string()];
-    recover_interrupted(context, &engine, &agents, flags.dry_run, &signals)?;
+    recover_interrupted(context, &engine, &agents, flags.dry_run, &signals)?.into_result()?;
     run_plan(context, &engine, flags, &signals, true, || {
         make_plan(&engine)
     })
@@ -462,7 +462,8 @@ pub(in crate::cli) fn run_push(context: &mut CommandContext<'_>, args: &PushArgs
     let signals = RunSignals::register()?;
     if matches!(args.keep, ScratchSelection::Lines(_)) {
         let recovered =
-            recover_interrupted(context, &engine, &args.agents, args.flags.dry_run, &signals)?;
+            recover_interrupted(context, &engine, &args.agents, args.flags.dry_run, &signals)?
+                .into_result()?;
         if !recovered.is_empty() {
             return Err(interrupted_push_error(&engine, &recovered).into());
         }
@@ -479,9 +480,10 @@ pub(in crate::cli) fn run_undo(context: &mut CommandContext<'_>, args: &UndoArgs
     let signals = RunSignals::register()?;
     let is_bare = args.agents.is_empty() && args.run.is_none() && !args.last;
     let configured = engine.config().agents.iter();
-    let agents = match args.agents.as_slice() {
-        [] => configured.map(|agent| agent.name.clone()).collect(),
-        agents => agents.to_vec(),
+    let agents = match (args.agents.as_slice(), &args.run) {
+        ([], Some(run)) => engine.runs().agents_of_run(run),
+        ([], None) => configured.map(|agent| agent.name.clone()).collect(),
+        (agents, _) => agents.to_vec(),
     };
     let recovered = recover_interrupted(
         context,
@@ -490,6 +492,18 @@ pub(in crate::cli) fn run_undo(context: &mut CommandContext<'_>, args: &UndoArgs
         is_bare || args.flags.dry_run,
         &signals,
     )?;
+    // One that cannot be recovered may be the last run; else the step of its agent says so.
+    let recovered = match is_bare || args.last {
+        true => recovered.into_result().map_err(|error| {
+            let log = engine.command_line("log");
+            error
+                .with_context("nothing was undone, an interrupted run comes first")
+                .with_hint(format!(
+                    "`undo --run RUN` undoes another one: `{log}` lists them"
+                ))
+        })?,
+        false => recovered.turns,
+    };
     if is_bare {
         return Err(no_undo_target_error(&engine)?.into());
     }

@@ -7,7 +7,7 @@ use super::{
     TransportError,
 };
 use crate::base::digest::Digest;
-use crate::base::error::Error;
+use crate::base::error::{Error, ErrorKind};
 use crate::config::SftpExtension;
 
 /// What a replacement in a directory relies on.
@@ -32,7 +32,8 @@ pub struct DirectoryProperties {
 pub enum StagedAttributes {
     /// These.
     Exact(Attributes),
-    /// These if the directory has the same owner, otherwise the inherited ones.
+    /// These if the directory has the same owner, otherwise the inherited ones, provided that all users
+    /// may read the file with these, too.
     OfDirectoryOwner(Attributes),
     /// Such that the agent can write the file: the directory's owner and group, read permissions as
     /// on the directory, and the extended attributes that every new file in it gets.
@@ -41,7 +42,10 @@ pub enum StagedAttributes {
 
 impl StagedAttributes {
     /// Returns the attributes to apply, given the way to determine the inherited ones.
-    pub fn resolve<E>(
+    ///
+    /// # Errors
+    /// Those of that way; the inherited ones would let others read bytes that were private.
+    pub fn resolve<E: From<Error>>(
         self,
         inherited: impl FnOnce() -> Result<Attributes, E>,
     ) -> Result<Attributes, E> {
@@ -52,12 +56,29 @@ impl StagedAttributes {
                 let inherited = inherited()?;
                 if inherited.uid == given.uid {
                     given
+                } else if given.mode & READABLE_BY_ALL == 0 {
+                    return Err(private_bytes_error(&given, inherited.uid).into());
                 } else {
                     inherited
                 }
             }
         })
     }
+}
+
+/// The permission of all users to read a file.
+const READABLE_BY_ALL: u32 = 0o004;
+
+fn private_bytes_error(given: &Attributes, owner: u32) -> Error {
+    let uid = given.uid;
+    let message = format!(
+        "the restored bytes were private to user id {uid} (mode {:04o}), and user id {owner}, who has \
+         the directory now, could read them",
+        given.mode & 0o7777
+    );
+    Error::new(ErrorKind::Conflict, message).with_hint(format!(
+        "give the directory to user id {uid}, or take the bytes from the archive with `archive export`"
+    ))
 }
 
 /// What a commit puts in the memory's place.

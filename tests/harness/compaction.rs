@@ -126,7 +126,7 @@ fn kill_at_any_call_of_compaction_loses_nothing() {
         scene: &scene_with_long_ledger,
         run: &|_| RESET_ALL.iter().map(ToString::to_string).collect(),
         check_recovery: &check_compaction,
-        quick_points: 14,
+        quick_points: 8,
     }
     .kill_at_points(&points);
 }
@@ -149,7 +149,7 @@ fn error_at_any_call_of_compaction_loses_nothing() {
     };
     let calls = calls[begin + 1..].iter().filter(|call| !is_output(call));
     let pairs: Vec<(SystemCall, &str)> = calls.flat_map(errors).collect();
-    let chosen = sample_if_quick(&pairs, 24);
+    let chosen = sample_if_quick(&pairs, 12);
     let (mut failures, mut noted) = (Vec::new(), 0);
     for (call, error) in &chosen {
         let scene = scene_with_long_ledger();

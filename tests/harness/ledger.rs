@@ -67,7 +67,7 @@ fn long_ledger_is_read_in_bounded_memory() {
         drop(fleet.append_note(agent, "- first\n"));
     }
     assert_ok(&fleet.run(&["reset", "--all"]));
-    let count = if is_full_harness() { 1_000_000 } else { 30_000 };
+    let count = if is_full_harness() { 1_000_000 } else { 12_000 };
     append_records(&fleet.archive.join(".shepherd/ledger.jsonl"), count);
     // Beside the code of the program, which a debug build has much of: less than the ledger's bytes,
     // let alone its parsed records.

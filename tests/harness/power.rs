@@ -590,12 +590,12 @@ fn power_cut_at_any_call_of_compaction_loses_nothing() {
         has_two_disks: true,
         ..PowerSetup::new(agent_with_scratch())
     };
-    cut_at_every_call("power cut, compaction of the ledger", &setup, 16);
+    cut_at_every_call("power cut, compaction of the ledger", &setup, 8);
     let writeback = PowerSetup {
         data_mode: "writeback",
         ..setup
     };
-    cut_at_every_call("power cut, compaction, data=writeback", &writeback, 8);
+    cut_at_every_call("power cut, compaction, data=writeback", &writeback, 4);
 }
 
 #[test]

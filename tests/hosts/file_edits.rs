@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use memory_shepherd::engine::{Engine, Operation, Plan, UndoMode, UndoTarget};
+use memory_shepherd::engine::{Engine, Operation, Plan, RecoveredTurns, UndoMode, UndoTarget};
 
 use super::edited_files::{edited, edits, read_tree, write_notes};
 use super::remote::engine_with_connector;
@@ -89,6 +89,7 @@ fn lose_connection_at(count: usize, point: usize, is_executed: bool) -> Option<b
     engine
         .runs()
         .recover_interrupted_turns(&names, &AtomicBool::new(false), &mut |_| {})
+        .and_then(RecoveredTurns::into_result)
         .unwrap_or_else(|error| panic!("{context}: {error}"));
     let left = read_tree(&root);
     let is_finished = left == after;

@@ -543,6 +543,15 @@ fn missed_schedule_is_alerted_until_a_reset_succeeds() {
 }
 
 #[test]
+fn read_only_agent_misses_no_schedule() {
+    let mut world = World::new(&["ranger", "scout"]);
+    world.add_agent("scout", "every = 1h\nprotect = readonly");
+    let alerted = AlertedWorld::from_world(world, &["ranger", "scout"], "on = missed-schedule");
+    alerted.world.clock.advance(3 * HOUR);
+    assert_eq!(alerted.send(None), Vec::<String>::new());
+}
+
+#[test]
 fn missed_schedule_of_a_pause_says_so() {
     let alerted = AlertedWorld::new("on = missed-schedule");
     let world = &alerted.world;

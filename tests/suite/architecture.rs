@@ -28,9 +28,9 @@ const ENGINE_SERVICES: &[&str] = &["store", "baselines", "watch", "runs", "layou
 const IMPURE_CONSOLE_MODULES: &[&str] = &["shell", "preferences", "theme"];
 
 /// A source file, without the parts to which the rules do not apply.
-struct Source {
+pub struct Source {
     /// Text without comments, strings and tests.
-    code: String,
+    pub code: String,
     /// Text without comments and tests.
     text: String,
 }
@@ -106,7 +106,7 @@ fn token_length(rest: &str) -> usize {
 }
 
 impl Source {
-    fn new(source: &str) -> Source {
+    pub fn new(source: &str) -> Source {
         let end = source.find("#[cfg(test)]\nmod tests {");
         let source = &source[..end.unwrap_or(source.len())];
         Source {
@@ -348,7 +348,7 @@ fn find_breaches(path: &str, source: &str) -> Vec<String> {
     found
 }
 
-fn read_sources() -> Vec<(String, String)> {
+pub fn read_sources() -> Vec<(String, String)> {
     fn collect_files(directory: &Path, files: &mut Vec<PathBuf>) {
         for entry in fs::read_dir(directory).unwrap() {
             let path = entry.unwrap().path();

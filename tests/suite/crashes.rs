@@ -117,7 +117,7 @@ fn recover_interrupted_turns(world: &World) -> Vec<InterruptedTurn> {
     let recovered = engine
         .runs()
         .recover_interrupted_turns(&names, &cancel, &mut |_| {});
-    recovered.unwrap()
+    recovered.unwrap().into_result().unwrap()
 }
 
 fn changing_operations(world: &World) -> Vec<Operation> {

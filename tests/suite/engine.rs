@@ -809,7 +809,7 @@ fn archive_group_can_read_everything() {
     if !is_root() {
         return;
     }
-    let world = World::new(&["scout"]);
+    let world = World::new(&["scout"]).with_general("archive_mode = 0640");
     world.write_scratch("scout", "- note\n");
     let engine = world.engine_with_archive_group(4321);
     let ran = world.reset_with_engine(&engine);
@@ -834,6 +834,27 @@ fn archive_group_can_read_everything() {
             (4321, 0o640),
             "{file:?}"
         );
+    }
+}
+
+#[test]
+fn archive_mode_keeps_the_group_from_entries_and_their_words() {
+    if !is_root() {
+        return;
+    }
+    let world = World::new(&["scout"]).with_general("archive_mode = 0600");
+    world.write_scratch("scout", "- note\n");
+    let engine = world.engine_with_archive_group(4321);
+    let ran = world.reset_with_engine(&engine);
+    let entry = ran.assert_ok().entries[0].path.clone();
+    engine.search().update_index(&mut |_| true).unwrap();
+    for (file, mode) in [
+        (entry.as_path(), 0o600),
+        (Path::new(".shepherd/index.sqlite"), 0o600),
+        (Path::new(".shepherd/ledger.jsonl"), 0o640),
+    ] {
+        let meta = fs::metadata(world.archive_directory().join(file)).unwrap();
+        assert_eq!((meta.gid(), meta.mode() & 0o7777), (4321, mode), "{file:?}");
     }
 }
 

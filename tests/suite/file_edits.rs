@@ -7,7 +7,8 @@ use std::sync::atomic::AtomicBool;
 
 use memory_shepherd::base::error::ErrorKind;
 use memory_shepherd::engine::{
-    Engine, LedgerRecord, Operation, Outcome, Plan, StepAction, UndoMode, UndoTarget,
+    Engine, LedgerRecord, Operation, Outcome, Plan, RecoveredTurns, StepAction, UndoMode,
+    UndoTarget,
 };
 use memory_shepherd::layouts::FileEdit;
 use memory_shepherd::transport::local::LocalTransport;
@@ -297,6 +298,7 @@ fn crash_at_every_call(count: usize, operation: Operation, has_exchange: bool) -
         let recovered = engine
             .runs()
             .recover_interrupted_turns(&names, &cancel, &mut |it| lines.push(format!("{it:?}")))
+            .and_then(RecoveredTurns::into_result)
             .unwrap();
         let left = read_tree(&root);
         let is_finished = left == after;

@@ -345,6 +345,44 @@ fn undo_gives_no_owner_absent_from_directory() {
 }
 
 #[test]
+fn undo_shows_private_bytes_to_no_other_user() {
+    if !is_root() {
+        return;
+    }
+    let world = world_with_foreign_memory();
+    set_mode(&world.memory_path("scout"), 0o600);
+    world.reset().assert_ok();
+    fs::remove_file(world.memory_path("scout")).unwrap();
+    fs::write(world.memory_path("scout"), BASELINE).unwrap();
+    give(&world.memory_path("scout"), AGENT_UID);
+    let ran = world.undo("scout", UndoMode::Overwrite);
+    ran.assert_outcome(Outcome::Refused);
+    let why = "were private to user id 1234 (mode 0600)";
+    assert!(ran.note().contains(why), "{}", ran.note());
+    assert_eq!(world.read_memory("scout"), BASELINE.as_bytes());
+    give(&world.agent_directory("scout"), OTHER_UID);
+    world.undo("scout", UndoMode::Overwrite).assert_ok();
+    let memory = world.memory_path("scout");
+    assert_eq!(owner_of(&memory), (OTHER_UID, OTHER_UID));
+    assert_eq!(permission_bits(&memory), 0o600);
+}
+
+#[test]
+fn undo_that_appends_takes_the_rights_of_both_files() {
+    for (before, since) in [(0o644, 0o600), (0o600, 0o644), (0o660, 0o604)] {
+        let world = World::new(&["scout"]);
+        world.write_scratch("scout", "- note\n");
+        let memory = world.memory_path("scout");
+        set_mode(&memory, before);
+        world.reset().assert_ok();
+        world.write_scratch("scout", "- newer\n");
+        set_mode(&memory, since);
+        world.undo("scout", UndoMode::Append).assert_ok();
+        assert_eq!(permission_bits(&memory), before & since, "{before:o}");
+    }
+}
+
+#[test]
 fn archive_of_another_user_is_refused() {
     if !is_root() {
         return;

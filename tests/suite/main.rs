@@ -72,6 +72,7 @@ mod fleet;
 mod fuzz;
 mod guard;
 mod hostile;
+mod import_circles;
 mod kept_objects;
 mod layouts;
 mod ledger;

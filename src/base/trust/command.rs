@@ -94,7 +94,7 @@ pub fn find_untrusted_in_command(
     let mut files = CommandFiles {
         places,
         user,
-        names: words.iter().flat_map(|it| possible_names(it)).collect(),
+        names: words.iter().flat_map(|it| names_for_shell(it)).collect(),
         directories: BTreeSet::from([places.directory.to_path_buf()]),
         examined: HashSet::new(),
     };
@@ -108,6 +108,16 @@ pub fn find_untrusted_in_command(
             return None;
         }
     }
+}
+
+/// Returns what a word may name, also to a shell, which joins what stands in quotes to what is beside
+/// it.
+fn names_for_shell(word: &str) -> BTreeSet<String> {
+    let mut names = possible_names(word);
+    if word.contains(['"', '\'']) {
+        names.extend(possible_names(&word.replace(['"', '\''], "")));
+    }
+    names
 }
 
 /// Returns what a word may name, in whole or in part.
@@ -155,9 +165,8 @@ impl CommandFiles<'_> {
     fn examine_names(&mut self) -> Option<UntrustedPlace> {
         let mut paths: Vec<PathBuf> = Vec::new();
         for name in &self.names {
-            let in_home = name.strip_prefix("~/").zip(self.places.home);
-            if let Some((rest, home)) = in_home {
-                paths.push(home.join(rest));
+            if let Some(path) = self.path_in_home(name) {
+                paths.push(path);
             } else if name.starts_with('/') {
                 paths.push(PathBuf::from(name));
             } else {
@@ -167,6 +176,19 @@ impl CommandFiles<'_> {
             }
         }
         paths.into_iter().find_map(|path| self.examine(path))
+    }
+
+    /// Returns what `~/PATH` and `~USER/PATH` name to a shell.
+    fn path_in_home(&self, name: &str) -> Option<PathBuf> {
+        let (user, rest) = match name.strip_prefix('~')?.split_once('/') {
+            Some((user, rest)) => (user, Path::new(rest)),
+            None => (&name[1..], Path::new("")),
+        };
+        let home = match user {
+            "" => self.places.home?.to_path_buf(),
+            user => (self.user.database.find_home)(user)?,
+        };
+        Some(home.join(rest))
     }
 
     /// Returns the program of a name, and the directories in which another user could plant one
@@ -327,6 +349,30 @@ mod tests {
     }
 
     #[test]
+    fn home_of_another_user_belongs_to_the_command() {
+        let user = TrustedUser {
+            database: crate::base::trust::UserDatabase {
+                find_home: |name| (name == "other").then(|| PathBuf::from("/var/tmp")),
+                ..crate::base::trust::UserDatabase::EMPTY
+            },
+            ..TrustedUser::ROOT
+        };
+        let places = CommandPlaces {
+            directory: Path::new("/"),
+            home: None,
+            search_path: &[],
+        };
+        for (word, is_trusted) in [
+            ("~other/tool", false),
+            ("cd ~other && ./tool", false),
+            ("~nobody-here/tool", true),
+        ] {
+            let found = find_untrusted_in_command(&[word.to_string()], places, user);
+            assert_eq!(found.is_none(), is_trusted, "{word}");
+        }
+    }
+
+    #[test]
     fn paths_in_text_of_shell_belong_to_the_command() {
         let Some(scene) = scene() else { return };
         for command in [
@@ -335,6 +381,7 @@ mod tests {
             "sh -c '. \"{}/theirs/tool\"; true'",
             "sh -c 'x=$(theirs/tool)&&:'",
             "sh -c '~/theirs/tool'",
+            "sh -c '{}/the\"\"irs/tool'",
             "sh -c 'curl --data @theirs/tool https://example.org/a'",
             "sh -c 'cat >{}/theirs/new'",
             "sh -c 'cat {}/theirs/*'",

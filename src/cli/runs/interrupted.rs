@@ -8,17 +8,16 @@ use crate::base::quantity::list_names;
 use crate::cli::CommandContext;
 use crate::cli::runs::arguments::UndoArgs;
 use crate::cli::signals::RunSignals;
-use crate::engine::{Engine, InterruptedTurn, RunProgress, UserRun};
+use crate::engine::{Engine, InterruptedTurn, RecoveredTurns, RunProgress, UserRun};
 
-/// Recovers the interrupted runs of agents, and returns the turns that had replaced a memory. A
-/// command that changes nothing warns of them.
+/// Recovers the interrupted runs of agents. A command that changes nothing warns of them.
 pub(in crate::cli) fn recover_interrupted(
     context: &mut CommandContext<'_>,
     engine: &Engine,
     agents: &[String],
     is_dry_run: bool,
     signals: &RunSignals,
-) -> Result<Vec<InterruptedTurn>> {
+) -> Result<RecoveredTurns> {
     if is_dry_run {
         // A journal that cannot be read stops the command that changes something.
         let turns = engine.runs().unrecorded_turns(agents).unwrap_or_default();
@@ -28,7 +27,7 @@ pub(in crate::cli) fn recover_interrupted(
                 describe_interrupted(&turns)
             ));
         }
-        return Ok(Vec::new());
+        return Ok(RecoveredTurns::default());
     }
     signals.catch();
     // A recovery holds locks, and must not wait for a reader of the output.

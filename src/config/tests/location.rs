@@ -176,6 +176,7 @@ fn found_config() -> FoundConfig {
             find_private_group: |_| Some(PRIVATE_GROUP),
             find_user_name: |_| Some("mallory".to_string()),
             find_group_name: |_| Some("agents".to_string()),
+            find_home: |_| None,
         },
         ..test_env()
     };

@@ -22,7 +22,7 @@ macro_rules! command_rows {
                 _ if model.check_subject_diff() => agent::open_diff(model);
             PlanReset              "reset"          "plan reset"         Actions/Plan  &[Fleet, Agent], ["X"], "Plan a reset of marked agents, or this one; changes nothing":
                 _ if model.check_reset_targets() => reset::plan_reset(model);
-            PlanPush               "push"           "push"               Actions/Plan  &[Fleet, Agent, Baselines], ["P"], "Plan a push: install baselines, keep all or marked scratch":
+            PlanPush               "push"           "push"               Actions/Plan  &[Fleet, Agent, Baselines, Comparison], ["P"], "Plan a push: install baselines, keep all or marked scratch":
                 _ if model.check_reset_targets() => push::plan_push(model);
             ChangeKeptScratch      "keep-scratch"   "change kept scratch" Actions/Plan  &[Plan], ["s"], "Change what a push keeps of the scratch: all, marked, none"
                 offered if (reset::check_push(model).is_ok()):

@@ -264,7 +264,9 @@ impl Model {
         };
         let readable = row.last_readable_observation();
         let is_known = readable.is_some_and(|it| it.state == seen.state);
-        let is_worse = seen.state < old.state;
+        // A memory that is gone is no milder state than one with changed rules.
+        let is_gone = seen.state == State::Missing && old.state != State::Missing;
+        let is_worse = is_gone || seen.state < old.state;
         is_worse && !is_known && !self.is_own_act(old, seen)
     }
 

@@ -22,9 +22,10 @@ use crate::baseline::signatures::SignedSeal;
 use crate::config::SealRequirement;
 use crate::engine::baselines::BaselineCatalog;
 use crate::engine::baselines::file::read_optional;
+use crate::engine::baselines::lint::FindingCounts;
 use crate::engine::file_owner::FileOwner;
 use crate::engine::store::record::{FileState, LedgerRecord, Operation};
-use crate::lint::{self, Finding, Severity};
+use crate::lint;
 
 /// Begins the note of a record that an operator put back whatever the seal said.
 pub(in crate::engine) const SEALED_VERSION_NOTE: &str = "sealed version";
@@ -128,15 +129,6 @@ pub struct BaselineSummary {
     pub problem: Option<String>,
 }
 
-/// Numbers of the lint's findings in a file.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct FindingCounts {
-    /// Errors.
-    pub errors: usize,
-    /// Warnings.
-    pub warnings: usize,
-}
-
 /// The baselines of a fleet.
 #[derive(Clone, Debug)]
 pub struct BaselineList {
@@ -198,17 +190,6 @@ impl BaselineState {
             BaselineState::Unsigned => "unsigned",
             BaselineState::Behind => "behind",
             BaselineState::Ok => "ok",
-        }
-    }
-}
-
-impl FindingCounts {
-    /// Counts the findings of a file.
-    pub fn of(findings: &[Finding]) -> FindingCounts {
-        let count = |severity| findings.iter().filter(|it| it.severity == severity).count();
-        FindingCounts {
-            errors: count(Severity::Error),
-            warnings: count(Severity::Warning),
         }
     }
 }

@@ -30,6 +30,7 @@ use crate::lint::{
     Finding, FleetFacts, LintInput, LintReport, LintSettings, TextRole, apply_safe_fixes, lint,
 };
 pub use decisions::LintDecisions;
+pub use finding_counts::FindingCounts;
 pub(in crate::engine) use finding_counts::{FindingCountCache, FindingCounter};
 pub(in crate::engine) use plan_lint::PlanLint;
 use writable_paths::writable_paths;

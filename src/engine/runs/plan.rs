@@ -583,6 +583,9 @@ impl Plan {
             if let Some(kept) = kept {
                 text.push_str(&format!("\0{kept}"));
             }
+            if let Some(undone) = &step.undone_run {
+                text.push_str(&format!("\0{:?}", undone.mode));
+            }
             text.push('\n');
         }
         Plan {

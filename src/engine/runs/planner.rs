@@ -663,7 +663,9 @@ fn note_written_since(step: &mut PlanStep, mode: UndoMode, run: &str) -> Result<
             step.notes.push(error.to_string());
         }
         UndoMode::Refuse => step.notes.push("the agent has written since".to_string()),
-        UndoMode::Append => {}
+        UndoMode::Append => step
+            .notes
+            .push("appends what the agent has written since".to_string()),
         UndoMode::Overwrite => step.is_confirmation_typed = true,
     }
     Ok(())

@@ -75,7 +75,7 @@ use crate::engine::store::{lock, run_log};
 use crate::engine::watch::parallel::{Site, batch_size, map_agents_by_site, run_local_and_remote};
 use capture::MemoryCapture;
 use ending::RunEnding;
-pub use interrupted_turns::InterruptedTurn;
+pub use interrupted_turns::{InterruptedTurn, RecoveredTurns};
 use lane::ResetLane;
 use recovery::Recoverer;
 use screening::EntryScreening;

@@ -179,7 +179,8 @@ pub struct LedgerPosition {
     pub seq: u64,
     /// Bytes before this position.
     pub offset: u64,
-    /// Bytes before the line that ends at this position.
+    /// Bytes before the line that ends at this position; as [`LedgerPosition::offset`] where that is
+    /// not known.
     #[serde(rename = "from")]
     pub line_start: u64,
     /// Digest of that line.
@@ -194,7 +195,7 @@ impl LedgerPosition {
         LedgerPosition {
             seq: self.seq - 1,
             offset: self.line_start,
-            line_start: 0,
+            line_start: self.line_start,
             line_digest: previous_digest,
         }
     }

@@ -8,7 +8,7 @@ use chrono::{DateTime, FixedOffset, Utc};
 use super::ScheduleControls;
 use crate::base::error::Result;
 use crate::base::reset_interval::ResetInterval;
-use crate::config::Agent;
+use crate::config::{Agent, ProtectLevel};
 use crate::engine::Engine;
 
 /// A fleet that timers reset has a run of one within this time.
@@ -81,7 +81,9 @@ pub fn find_missed_resets(
     };
     let successes = engine.history().last_successes(begin)?;
     let changed = changed_at(&config.path);
-    let missed = config.reset_agents().filter_map(|agent| {
+    // Timers leave out agents that are protected as read-only.
+    let is_timed = |agent: &&Agent| agent.protect != ProtectLevel::ReadOnly;
+    let missed = config.reset_agents().filter(is_timed).filter_map(|agent| {
         let interval = interval_of(agent)?;
         let last_success = successes.get(&agent.name).copied();
         let known = || first_seen(&agent.name).or(changed);

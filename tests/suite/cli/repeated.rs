@@ -185,3 +185,26 @@ fn init_after_killed_init_writes_the_config() {
     assert_eq!(site.read(baseline), edited);
     assert!(!site.path("new/fleet.conf").exists());
 }
+
+/// A journal that is none says of which agent it is by its name.
+#[test]
+fn damaged_journal_of_another_agent_stops_no_undo() {
+    let site = site_with_notes_and_drift();
+    let noted = site.read("agents/code-reviewer/MEMORY.md");
+    let _ = site.run(["reset", "code-reviewer"]).assert_code(0);
+    let ledger = site.read("archives/.shepherd/ledger.jsonl");
+    let record: serde_json::Value = serde_json::from_str(ledger.lines().last().unwrap()).unwrap();
+    let run = record["run"].as_str().unwrap();
+    let journal = "archives/.shepherd/tx/monitor-bot.5a10c3d2.json";
+    site.write(journal, "no journal\n{}\n");
+    let _ = site
+        .run(["undo", "--last"])
+        .assert_code(4)
+        .assert_stderr_has("nothing was undone, an interrupted run comes first: monitor-bot: ")
+        .assert_stderr_has("`undo --run RUN` undoes another one");
+    let _ = site.run(["undo", "--run", run]).assert_code(0);
+    assert_eq!(site.read("agents/code-reviewer/MEMORY.md"), noted);
+    let _ = site
+        .run(["undo", "code-reviewer", "monitor-bot"])
+        .assert_code(4);
+}

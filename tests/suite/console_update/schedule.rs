@@ -240,6 +240,21 @@ fn run_without_manager_counts_as_schedule() {
     assert_eq!(row_names(&console), Vec::<&str>::new());
 }
 
+/// An agent that was reset with the others may have left the config, or have a timer of its own now.
+#[test]
+fn run_counts_though_one_of_its_agents_left() {
+    let mut console = console_with_schedule(schedule_without_managers());
+    let resets = [("alpha", Outcome::Ok), ("elsewhere", Outcome::Ok)];
+    console.send(Msg::LogLoaded(Ok(vec![run_summary("aaaa", 30, &resets)])));
+    assert!(!console.model.log.schedule.rows[0].is_missed);
+    let of_others = [("elsewhere", Outcome::Ok)];
+    console.send(Msg::LogLoaded(Ok(vec![
+        run_summary("bbbb", 10, &of_others),
+        run_summary("aaaa", 90, &resets),
+    ])));
+    assert!(console.model.log.schedule.rows[0].is_missed);
+}
+
 #[test]
 fn running_scheduler_is_shown_before_its_first_run() {
     let mut schedule = schedule_without_managers();

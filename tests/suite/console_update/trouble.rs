@@ -54,6 +54,17 @@ fn new_trouble_is_named_on_every_screen() {
 }
 
 #[test]
+fn memory_that_is_gone_is_new_trouble_in_any_state() {
+    for before in [State::Drifted, State::Tampered, State::Scratch] {
+        let mut console = fleet_of(&[("alpha", State::Clean), ("bravo", before)]);
+        sees(&mut console, "bravo", State::Missing);
+        let line = trouble_line(&console, "bravo", State::Missing);
+        let text = console.screen_text();
+        assert!(text.contains(&line), "{before}: {text}");
+    }
+}
+
+#[test]
 fn trouble_beside_a_message_keeps_time_and_key() {
     let name = "customer-support-agent-of-the-night-shift";
     for (columns, rows) in [(80, 24), (60, 15)] {

@@ -449,6 +449,36 @@ fn hidden_marks_of_many_agents_keep_their_keys() {
 }
 
 #[test]
+fn rows_of_a_plan_out_of_sight_are_counted() {
+    let names: Vec<String> = (0..60).map(|number| format!("agent-{number:02}")).collect();
+    let agents: Vec<(&str, State)> = names
+        .iter()
+        .map(|name| (name.as_str(), State::Scratch))
+        .collect();
+    for (count, columns, rows, is_counted) in
+        [(60, 80, 24, true), (60, 120, 36, true), (4, 80, 24, false)]
+    {
+        let mut console = crate::console_fixture::fleet_of(&agents);
+        console.send(Msg::Resized(columns, rows));
+        let mut plan = plan(&agents[1..count]);
+        plan.skipped.push(skipped_agent(
+            "agent-00",
+            State::Unreach,
+            "the host does not answer",
+        ));
+        console.press("a");
+        show_plan(&mut console, "X", plan);
+        let text = rendered_text(&console, "terminal");
+        let rule = text.lines().nth(1).unwrap();
+        assert_eq!(
+            rule.contains(" of 60 rows 1 skipped "),
+            is_counted,
+            "{text}"
+        );
+    }
+}
+
+#[test]
 fn input_line_keeps_its_keys_beside_long_texts() {
     for columns in [60, 80, 120] {
         let mut console = fleet_of_every_state();

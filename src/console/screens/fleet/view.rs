@@ -248,7 +248,8 @@ fn sort_part(model: &Model, is_wide: bool) -> Option<(String, Role)> {
         ""
     };
     let text = format!("sort: {}{reversed}", order.label());
-    (is_wide || order != SortOrder::default()).then_some((text, Role::Dim))
+    let is_usual = order == SortOrder::default() && !model.fleet.is_reversed;
+    (is_wide || !is_usual).then_some((text, Role::Dim))
 }
 
 /// The number of agents in a state, or in a group of states, as the header shows it.

@@ -4,10 +4,32 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
+use serde::Serialize;
+
 use super::{BaselineLint, LintDecisions, LintSources};
 use crate::base::digest::{Digest, Hasher};
 use crate::engine::baselines::Lint;
-use crate::engine::baselines::catalog::FindingCounts;
+use crate::lint::{Finding, Severity};
+
+/// Numbers of the lint's findings in a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct FindingCounts {
+    /// Errors.
+    pub errors: usize,
+    /// Warnings.
+    pub warnings: usize,
+}
+
+impl FindingCounts {
+    /// Counts the findings of a file.
+    pub fn of(findings: &[Finding]) -> FindingCounts {
+        let count = |severity| findings.iter().filter(|it| it.severity == severity).count();
+        FindingCounts {
+            errors: count(Severity::Error),
+            warnings: count(Severity::Warning),
+        }
+    }
+}
 
 /// The last numbers of each baseline, by its name, with the digest of what they came from.
 #[derive(Debug, Default)]

@@ -31,6 +31,10 @@ use crate::transport::{
     UnsyncedObject,
 };
 
+/// Note of an undo that appends what was written since to a memory without the lines above it.
+const DRIFT_NOT_APPENDED: &str =
+    "lines that changed above the separator since are in the archive alone";
+
 /// The size above which a displaced memory is compared with its entry before it is hashed, because
 /// hashing takes much longer.
 const LARGE_MEMORY_BYTES: u64 = 4 << 20;
@@ -111,6 +115,10 @@ impl<'a> MemoryCapture<'_, 'a> {
             None => appended_to
                 .and_then(|left| entry.new_notes_offset(&reading, &classification, &left)),
         };
+        let is_drifted = classification.boundary.is_some_and(|it| it.is_drifted());
+        if append_offset.is_some() && step.undone_run.is_some() && is_drifted {
+            event.add_note(DRIFT_NOT_APPENDED);
+        }
         Ok(Some(Captured {
             source,
             attributes,

@@ -9,6 +9,7 @@ use crate::base::error::{Error, Result};
 use crate::config::Agent;
 use crate::engine::runs::Runs;
 use crate::engine::runs::plan::Plan;
+use crate::engine::runs::undo::UndoRecords;
 use crate::engine::store::journal::{Transaction, read_journal};
 use crate::engine::store::lock;
 use crate::engine::store::record::{Operation, RunEvent};
@@ -38,21 +39,43 @@ impl InterruptedTurn {
     }
 }
 
-impl Runs {
-    /// Recovers the interrupted runs of these agents, and returns the turns that had replaced a memory:
-    /// the ledger has them as finished now. Agents that another run has locked are left to it.
+/// What the recovery of interrupted runs came to.
+#[derive(Debug, Default)]
+pub struct RecoveredTurns {
+    /// The turns that had replaced a memory: the ledger has them as finished now.
+    pub turns: Vec<InterruptedTurn>,
+    /// Why turns that the ledger lacks could not be recovered, as on a host that does not answer; each
+    /// names its agent.
+    pub failures: Vec<Error>,
+}
+
+impl RecoveredTurns {
+    /// Returns the turns that were recovered.
     ///
     /// # Errors
-    /// A turn that the ledger lacks cannot be recovered, as on a host that does not answer.
+    /// The first failure.
+    pub fn into_result(self) -> Result<Vec<InterruptedTurn>> {
+        match self.failures.into_iter().next() {
+            Some(error) => Err(error),
+            None => Ok(self.turns),
+        }
+    }
+}
+
+impl Runs {
+    /// Recovers the interrupted runs of these agents. Agents that another run has locked are left to it.
+    ///
+    /// # Errors
+    /// Another archive than the one that the config names is at `archive_dir`.
     pub fn recover_interrupted_turns(
         &self,
         names: &[String],
         cancel: &AtomicBool,
         progress: ProgressCallback<'_>,
-    ) -> Result<Vec<InterruptedTurn>> {
+    ) -> Result<RecoveredTurns> {
         let agents = self.idle_agents_with_journals(names);
         if agents.is_empty() {
-            return Ok(Vec::new());
+            return Ok(RecoveredTurns::default());
         }
         self.context.archive().check_expected()?;
         let _root_pin = self.context.archive().pin_root();
@@ -66,9 +89,26 @@ impl Runs {
         let recover = |agent| run.recover_alone(agent);
         let recovered = map_agents_by_site(&self.hosts, &agents, &recover);
         run.write_log_lines();
-        let recovered: Result<Vec<()>> = recovered.into_iter().collect();
-        recovered?;
-        Ok(std::mem::take(&mut run.shared().recovered_turns))
+        Ok(RecoveredTurns {
+            turns: std::mem::take(&mut run.shared().recovered_turns),
+            failures: recovered.into_iter().filter_map(Result::err).collect(),
+        })
+    }
+
+    /// Returns the agents that a run is about: those of its records, and those whose turn in it was
+    /// interrupted. A ledger that cannot be read is no error here: the plan of an undo says so.
+    pub fn agents_of_run(&self, run: &str) -> Vec<String> {
+        let records = UndoRecords::from_run(&self.undo_sources, run).ok();
+        let recorded = records.iter().flat_map(UndoRecords::agents);
+        let mut agents: Vec<String> = recorded.map(str::to_string).collect();
+        for (agent, journal) in self.journals.journals().unwrap_or_default() {
+            let read = read_journal(&journal).ok().flatten();
+            let is_of_run = read.is_some_and(|(transaction, _)| transaction.event.run == run);
+            if is_of_run && !agents.contains(&agent) {
+                agents.push(agent);
+            }
+        }
+        agents
     }
 
     /// Returns the interrupted turns of these agents that the ledger lacks, and recovers none.

@@ -421,7 +421,7 @@ impl<'a> Run<'a> {
             let Replacement::File(parts) = &captured.source.replacement else {
                 continue;
             };
-            let attributes = match attributes_to_apply(turn.queued.step, captured).cloned() {
+            let attributes = match attributes_to_apply(turn.queued.step, captured) {
                 Some(it) if has_displaced_owner(captured, &it) => StagedAttributes::Exact(it),
                 Some(it) => StagedAttributes::OfDirectoryOwner(it),
                 None => StagedAttributes::Inherited,
@@ -527,27 +527,26 @@ impl<'a> Run<'a> {
 /// - An undo restores bytes with the rights of the very file that held them: with a late entry that
 ///   is the displaced file as it was settled, not the one that was read before
 ///   (`JournalRecord::LateEntry` in `journal.rs`).
-/// - Bytes of two files, as of an undo that appends, belong to the owner of both.
+/// - Bytes of two files, as of an undo that appends, belong to the owner of both, with the rights that
+///   both files had.
 /// - An owner is applied only if the displaced file or the directory has the same one now. The
 ///   ledger may hold an owner from another file system, whose owners its server or its image
 ///   determines.
-/// - In all other cases the new file inherits its directory's.
+/// - In all other cases the new file inherits its directory's, unless others could then read bytes
+///   that were private: such an undo fails.
 ///
 /// A transport never sets set-id bits or capabilities ([`Attributes::for_new_file`]).
 /// `docs/decisions/file-system-identity.md` says why the kernel cannot enforce this.
-fn attributes_to_apply<'t>(step: &PlanStep, captured: &'t Captured) -> Option<&'t Attributes> {
+fn attributes_to_apply(step: &PlanStep, captured: &Captured) -> Option<Attributes> {
     if step.undone_run.is_none() {
-        return captured.attributes.as_ref();
+        return captured.attributes.clone();
     }
     let kept = captured.source.attributes.as_ref()?;
-    let owner = |it: &Attributes| (it.uid, it.gid);
-    let notes = captured
-        .attributes
-        .as_ref()
-        .filter(|_| captured.has_appended_notes());
-    notes
-        .is_none_or(|notes| owner(notes) == owner(kept))
-        .then_some(kept)
+    let appended = captured.has_appended_notes();
+    match captured.attributes.as_ref().filter(|_| appended) {
+        None => Some(kept.clone()),
+        Some(notes) => kept.common_rights(notes),
+    }
 }
 
 /// Whether the displaced file has the owner in `attributes`.

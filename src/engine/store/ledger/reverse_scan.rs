@@ -177,7 +177,7 @@ impl ReverseScan {
             self.end = LedgerPosition {
                 seq: summary.seq - 1,
                 offset: line_start,
-                line_start: 0,
+                line_start,
                 line_digest: summary.previous_digest,
             };
             self.buffer.truncate((line_start - start) as usize);

@@ -284,12 +284,12 @@ impl ScheduleView {
     }
 }
 
-/// Returns the last run that a timer started for agents among these, and for no others.
+/// Returns the last run that a timer started for agents among these. It may have been about others,
+/// too, that left the config or have another timer now.
 fn last_timed_run<'a>(agents: &[String], runs: &'a [RunSummary]) -> Option<&'a RunSummary> {
     runs.iter().find(|run| {
         let mut events = run.events.iter();
-        !run.events.is_empty()
-            && events.all(|event| event.trigger == Trigger::Timer && agents.contains(&event.agent))
+        events.any(|event| event.trigger == Trigger::Timer && agents.contains(&event.agent))
     })
 }
 
