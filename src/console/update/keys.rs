@@ -189,7 +189,10 @@ fn handle_key(model: &mut Model, key: Key) -> Vec<Effect> {
         return perform_command(model, Command::Quit, key);
     }
     if model.is_too_small() && is_typing {
-        // The keys of a text stay part of it.
+        // The keys of a text stay part of it, and `Esc` ends typing.
+        if key.code == KeyCode::Esc {
+            return editor::update::go_back(model, true);
+        }
         return editor::update::handle_typed_key(model, key).unwrap_or_default();
     }
     if model.is_too_small() {
@@ -372,7 +375,7 @@ fn finish_search(model: &mut Model) {
     if model.search_query().is_empty() || is_shown {
         return;
     }
-    let text = match hits {
+    let mut text = match hits {
         0 => "no hit".to_string(),
         1 => "1 hit".to_string(),
         hits => {
@@ -381,6 +384,10 @@ fn finish_search(model: &mut Model) {
             format!("{hits} hits; {next} next, {previous} previous")
         }
     };
+    let lines = &model.visible_pane().lines;
+    if model.has_text() && lines.iter().any(|line| line.is_truncated) {
+        text.push_str("; what is not shown was not searched");
+    }
     // In the log it would be one more row to find.
     model.show_hint(&text);
 }

@@ -234,6 +234,17 @@ fn digits_never_leave_the_editor() {
 }
 
 #[test]
+fn escape_ends_typing_on_a_terminal_that_is_too_small() {
+    let mut console = editing(TEXT);
+    console.press("i");
+    console.send(Msg::Resized(20, 5));
+    console.press("Esc d d x");
+    console.send(Msg::Resized(80, 24));
+    assert_eq!(console.edited_text(), TEXT);
+    assert!(console.screen_text().contains("NORMAL"));
+}
+
+#[test]
 fn typing_is_one_step_per_line_for_undo() {
     let mut console = editing(TEXT);
     console.press("i");

@@ -137,6 +137,9 @@ fn copy_of_partly_shown_text_says_so() {
     console.press("Tab");
     let all = press_and_copy(&mut console, "ya");
     assert!(all.is_truncated && all.text.contains("more bytes not shown"));
+    console.press("/ z z z Enter");
+    let message = console.message_text();
+    assert_eq!(message, "no hit; what is not shown was not searched");
     console.press("/ x x x Enter");
     assert!(press_and_copy(&mut console, "yl").is_truncated);
     console.press("/ o n e Enter");

@@ -312,10 +312,12 @@ fn is_repaired(run: &RunSummary, runs: &[RunSummary]) -> bool {
         })
 }
 
-/// Returns what the ledger has of a run.
-fn outcomes_of(run: &RunSummary) -> RunOutcomes {
+/// Returns what the ledger has of a run and these agents.
+fn outcomes_of(run: &RunSummary, agents: &[String]) -> RunOutcomes {
+    let events = run.events.iter();
+    let own = events.filter(|event| agents.contains(&event.agent));
     RunOutcomes {
-        outcomes: run.events.iter().map(|event| event.outcome).collect(),
+        outcomes: own.map(|event| event.outcome).collect(),
         problem: run.problem.clone(),
     }
 }
@@ -332,7 +334,7 @@ fn managed_row(manager: &ManagerSchedule, timer: &TimerSchedule, runs: &[RunSumm
         resumed: None,
     });
     let run = last_timed_run(&group.agents, runs);
-    let outcomes = run.map(outcomes_of);
+    let outcomes = run.map(|run| outcomes_of(run, &group.agents));
     let status = timer.status.as_ref();
     let result = match status {
         Some(status) => TimerResult::of_timer(status, outcomes.as_ref()),
@@ -389,7 +391,7 @@ fn unmanaged_row(
         is_known: true,
         last: run.map(|run| run.ended_at),
         result: run
-            .map(|run| TimerResult::of_run(&outcomes_of(run)))
+            .map(|run| TimerResult::of_run(&outcomes_of(run, &group.agents)))
             .unwrap_or_default(),
         is_repaired: run.is_some_and(|run| is_repaired(run, runs)),
         is_missed: is_late && !is_held,
