@@ -480,6 +480,11 @@ impl Attributes {
 const ACL_XATTRS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.nfs4_acl"];
 
 impl Attributes {
+    /// Whether every user may read the file.
+    pub fn is_readable_by_all(&self) -> bool {
+        self.mode & 0o004 != 0
+    }
+
     /// Returns these attributes with the rights that another file of the same owner gives, too; none for
     /// one of another owner. Where the access lists differ, only the owner has rights.
     pub fn common_rights(&self, other: &Attributes) -> Option<Attributes> {

@@ -56,7 +56,7 @@ impl StagedAttributes {
                 let inherited = inherited()?;
                 if inherited.uid == given.uid {
                     given
-                } else if given.mode & READABLE_BY_ALL == 0 {
+                } else if !given.is_readable_by_all() {
                     return Err(private_bytes_error(&given, inherited.uid).into());
                 } else {
                     inherited
@@ -65,9 +65,6 @@ impl StagedAttributes {
         })
     }
 }
-
-/// The permission of all users to read a file.
-const READABLE_BY_ALL: u32 = 0o004;
 
 fn private_bytes_error(given: &Attributes, owner: u32) -> Error {
     let uid = given.uid;

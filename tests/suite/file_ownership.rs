@@ -355,11 +355,21 @@ fn undo_shows_private_bytes_to_no_other_user() {
     fs::remove_file(world.memory_path("scout")).unwrap();
     fs::write(world.memory_path("scout"), BASELINE).unwrap();
     give(&world.memory_path("scout"), AGENT_UID);
-    let ran = world.undo("scout", UndoMode::Overwrite);
-    ran.assert_outcome(Outcome::Refused);
-    let why = "were private to user id 1234 (mode 0600)";
-    assert!(ran.note().contains(why), "{}", ran.note());
-    assert_eq!(world.read_memory("scout"), BASELINE.as_bytes());
+    let refuses = |mode: UndoMode, why: &str| {
+        let before = world.read_memory("scout");
+        let ran = world.undo("scout", mode);
+        ran.assert_outcome(Outcome::Refused);
+        assert!(ran.note().contains(why), "{}", ran.note());
+        assert_eq!(world.read_memory("scout"), before);
+    };
+    let private = "were private to user id 1234 (mode 0600)";
+    refuses(UndoMode::Overwrite, private);
+    world.write_memory("scout", format!("{BASELINE}- newer\n"));
+    refuses(
+        UndoMode::Append,
+        "one of them could read private bytes of the other",
+    );
+    refuses(UndoMode::Overwrite, private);
     give(&world.agent_directory("scout"), OTHER_UID);
     world.undo("scout", UndoMode::Overwrite).assert_ok();
     let memory = world.memory_path("scout");

@@ -421,7 +421,7 @@ impl<'a> Run<'a> {
             let Replacement::File(parts) = &captured.source.replacement else {
                 continue;
             };
-            let attributes = match attributes_to_apply(turn.queued.step, captured) {
+            let attributes = match attributes_to_apply(turn.queued.step, captured)? {
                 Some(it) if has_displaced_owner(captured, &it) => StagedAttributes::Exact(it),
                 Some(it) => StagedAttributes::OfDirectoryOwner(it),
                 None => StagedAttributes::Inherited,
@@ -537,16 +537,31 @@ impl<'a> Run<'a> {
 ///
 /// A transport never sets set-id bits or capabilities ([`Attributes::for_new_file`]).
 /// `docs/decisions/file-system-identity.md` says why the kernel cannot enforce this.
-fn attributes_to_apply(step: &PlanStep, captured: &Captured) -> Option<Attributes> {
+///
+/// # Errors
+/// [`ErrorKind::Conflict`]: private bytes of two owners.
+fn attributes_to_apply(step: &PlanStep, captured: &Captured) -> Result<Option<Attributes>, Error> {
     if step.undone_run.is_none() {
-        return captured.attributes.clone();
+        return Ok(captured.attributes.clone());
     }
-    let kept = captured.source.attributes.as_ref()?;
+    let Some(kept) = &captured.source.attributes else {
+        return Ok(None);
+    };
     let appended = captured.has_appended_notes();
-    match captured.attributes.as_ref().filter(|_| appended) {
-        None => Some(kept.clone()),
-        Some(notes) => kept.common_rights(notes),
+    let Some(notes) = captured.attributes.as_ref().filter(|_| appended) else {
+        return Ok(Some(kept.clone()));
+    };
+    let rights = kept.common_rights(notes);
+    if rights.is_none() && !(kept.is_readable_by_all() && notes.is_readable_by_all()) {
+        let message = format!(
+            "the restored bytes belonged to user id {}, and the newer notes to user id {}: one of them \
+             could read private bytes of the other",
+            kept.uid, notes.uid
+        );
+        return Err(Error::new(ErrorKind::Conflict, message)
+            .with_hint("use --overwrite, which archives the newer notes"));
     }
+    Ok(rights)
 }
 
 /// Whether the displaced file has the owner in `attributes`.
