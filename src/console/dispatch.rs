@@ -13,7 +13,6 @@ use super::message::Effect;
 use super::model::Model;
 use super::model::plans::check_baseline_planning;
 use super::overlay::Overlay;
-use super::screen::Screen;
 use super::screens::baselines::state::ComparedVersion;
 use super::screens::editor::buffer::TextBuffer;
 use super::screens::reset::push;

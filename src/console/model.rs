@@ -161,6 +161,9 @@ pub struct ReturnPoint {
     /// The agent that was on the agent screen when the reset screen was opened there: a plan opens
     /// others.
     pub agent_before_reset: Option<AgentView>,
+    /// The fleet's filter before the hosts screen showed the agents of a host there. Until it changes
+    /// again, the fleet leads back to the hosts.
+    pub filter_before_host: Option<String>,
 }
 
 /// What the agent screen showed.

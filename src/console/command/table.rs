@@ -293,7 +293,7 @@ macro_rules! command_rows {
             GoToTrouble            "trouble"        ""                   Navigation    &[Any], ["'"], "Go to the agent that became worse, and back from there":
                 _ if model.check_trouble() => trouble::go_to_trouble(model);
             GoFleet                "fleet"          ""                   Navigation    &[Any], ["1"], "Go to the fleet":
-                _ => model.go_to_screen(Screen::Fleet);
+                _ => fleet::open(model);
             GoAgent                "agent"          ""                   Navigation    &[Any], ["2"], "Go to the agent under the cursor":
                 Agent if model.check_fleet_cursor() => {},
                 _ if model.check_fleet_cursor() => agent::go_to_agent(model);

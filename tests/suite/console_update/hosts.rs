@@ -177,6 +177,29 @@ fn plan_of_unreachable_agent_skips_it_with_reason() {
 }
 
 #[test]
+fn agents_of_a_host_lead_back_to_the_hosts() {
+    for key in ["q", "Esc", "h"] {
+        let mut console = fleet_on_hosts(Reachability::Connected);
+        console.press("/ a l p h a Enter 8 Enter");
+        assert_eq!(console.model.screen, Screen::Fleet);
+        assert_eq!(console.model.fleet.filter, "host:box");
+        // Also from the agent below.
+        console.press(&format!("d q {key}"));
+        assert_eq!(console.model.screen, Screen::Hosts, "{key}");
+        assert_eq!(console.model.fleet.filter, "alpha");
+        console.press("Esc");
+        assert_eq!(console.model.screen, Screen::Fleet);
+    }
+    // A filter of the operator's own, or the key of the fleet, ends the visit.
+    for keys in ["/ a Enter Esc", "1 Esc"] {
+        let mut console = fleet_on_hosts(Reachability::Connected);
+        console.press(&format!("8 Enter {keys}"));
+        assert_eq!(console.model.screen, Screen::Fleet, "{keys}");
+        assert_eq!(console.model.fleet.filter, "", "{keys}");
+    }
+}
+
+#[test]
 fn hosts_enter_filters_agents_and_r_retries() {
     let mut console = fleet_on_hosts(Reachability::Unreachable);
     let effects = console.press("8");

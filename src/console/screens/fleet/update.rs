@@ -228,8 +228,20 @@ pub fn move_cursor(model: &mut Model, by: isize) {
     model.keep_fleet_cursor_visible();
 }
 
-/// Goes back one level: Esc clears the filter, the exit key quits.
+/// Goes to the fleet, from which nothing leads back to another screen.
+pub fn open(model: &mut Model) {
+    model.return_point.filter_before_host = None;
+    model.go_to_screen(Screen::Fleet);
+}
+
+/// Goes back one level: to the hosts if the agents of one are shown; else Esc clears the filter, and the
+/// exit key quits.
 pub fn go_back(model: &mut Model, key: Key) -> Vec<Effect> {
+    if let Some(filter) = model.return_point.filter_before_host.take() {
+        set_filter(model, filter);
+        model.go_to_screen(Screen::Hosts);
+        return Vec::new();
+    }
     let keymap = &model.preferences.keymap;
     let is_exit_key = keymap.is_exit_key(key);
     if key.code == KeyCode::Esc {
@@ -316,6 +328,7 @@ pub fn begin_filter(model: &mut Model) {
 pub fn set_filter(model: &mut Model, filter: String) {
     model.fleet.filter = filter;
     model.fleet.is_filter_restored = false;
+    model.return_point.filter_before_host = None;
     model.refresh_visible_agents();
     model.is_dirty = true;
 }

@@ -122,7 +122,9 @@ pub fn show_host_agents(model: &mut Model) {
     } else {
         format!("host:{}", host.name)
     };
+    let before = model.fleet.filter.clone();
     set_filter(model, filter);
+    model.return_point.filter_before_host = Some(before);
     model.go_to_screen(Screen::Fleet);
 }
 
