@@ -31,10 +31,6 @@ use crate::transport::{
     UnsyncedObject,
 };
 
-/// Note of an undo that appends what was written since to a memory without the lines above it.
-const DRIFT_NOT_APPENDED: &str =
-    "lines that changed above the separator since are in the archive alone";
-
 /// The size above which a displaced memory is compared with its entry before it is hashed, because
 /// hashing takes much longer.
 const LARGE_MEMORY_BYTES: u64 = 4 << 20;
@@ -115,9 +111,8 @@ impl<'a> MemoryCapture<'_, 'a> {
             None => appended_to
                 .and_then(|left| entry.new_notes_offset(&reading, &classification, &left)),
         };
-        let is_drifted = classification.boundary.is_some_and(|it| it.is_drifted());
-        if append_offset.is_some() && step.undone_run.is_some() && is_drifted {
-            event.add_note(DRIFT_NOT_APPENDED);
+        if append_offset.is_some() && step.undone_run.is_some() {
+            note_drift_left_out(event, &classification);
         }
         Ok(Some(Captured {
             source,
@@ -504,6 +499,13 @@ struct PendingVersion {
     is_checked: bool,
     /// Whether it was pushed to this agent before, so that it is on the disk already.
     was_pushed: bool,
+}
+
+/// Notes that an undo which appends what was written since leaves out what changed above it.
+fn note_drift_left_out(event: &mut RunEvent, classification: &Classification) {
+    if classification.boundary.is_some_and(|it| it.is_drifted()) {
+        event.add_note("lines that changed above the separator since are in the archive alone");
+    }
 }
 
 impl Captured {
