@@ -130,7 +130,8 @@ fn compare(title: &str, sides: &[Side; 2], arguments: &[&str]) -> bool {
             command
                 .args(arguments)
                 .arg("--config")
-                .arg(fleet.config_path());
+                .arg(fleet.config_path())
+                .stderr(Stdio::null());
             let cost = Cost::of(&mut command);
             // The first round makes directories, versions and the index.
             if round > 0 {
