@@ -700,8 +700,11 @@ fn deleted_current_directory_has_no_config() {
     for arguments in [&["status"][..], &named] {
         let _ = run(arguments)
             .assert_code(2)
-            .assert_stderr_has("/proc/self/cwd/");
+            .assert_stderr_has("/proc/self/cwd (deleted)/");
     }
+    // Nor is another directory created in its place.
+    let _ = run(&["demo", "--dir", "fleet"]).assert_code(3);
+    assert!(!site.path("deleted (deleted)").exists() && !directory.exists());
 }
 
 /// A pipe that takes no more bytes.
