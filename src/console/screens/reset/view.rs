@@ -12,9 +12,7 @@ use crate::console::age::format_time;
 use crate::console::agent_row::AgentRow;
 use crate::console::command::Command;
 use crate::console::confirmation_line::{PlanWords, draw_confirmation, draw_keys_ignored};
-use crate::console::frame::{
-    draw_equivalent_command, draw_fleet_name, draw_in_rule, draw_short_fleet_name,
-};
+use crate::console::frame::{draw_equivalent_command, draw_fleet_name, draw_short_fleet_name};
 use crate::console::model::{MIN_TERMINAL_SIZE, Model, equivalent_command};
 use crate::console::screens::reset::push::describe_kept_scratch;
 use crate::console::screens::reset::state::{
@@ -82,7 +80,9 @@ fn draw_plan(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>) {
     // The first line of the footer always has a row of its own.
     let height = list_height(model.size.1) - footer.len().saturating_sub(1);
     let height = height - details::draw(model, view, canvas, height);
-    draw_in_rule(canvas, 1, &hidden_rows(plan, height));
+    if let Some(text) = describe_hidden_rows(plan, height) {
+        canvas.put_right(canvas.width(), 2, &text, Role::Warn);
+    }
     let list = ListPane::ending_at_cursor(model.reset.cursor, height);
     list.draw(canvas, 3, (total, height), |canvas, y, index| {
         match plan.steps.get(index) {
@@ -115,18 +115,15 @@ fn draw_plan(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>) {
     draw_confirmation(model, canvas, y + 3, &view.prompt, &words);
 }
 
-/// Returns what the list of a plan does not show at once: rows that have no room, and among them agents
-/// that are skipped.
-fn hidden_rows(plan: &Plan, height: usize) -> Vec<(String, Role)> {
-    let total = plan.steps.len() + plan.skipped.len();
-    let mut words = Vec::new();
-    if total > height {
-        words.push((format!("{height} of {total} rows"), Role::Dim));
-        if !plan.skipped.is_empty() {
-            words.push((format!("{} skipped", plan.skipped.len()), Role::Warn));
-        }
-    }
-    words
+/// Describes what the list of a plan does not show at once: rows that have no room, and how many of all
+/// are agents that are skipped.
+fn describe_hidden_rows(plan: &Plan, height: usize) -> Option<String> {
+    let skipped = plan.skipped.len();
+    let total = plan.steps.len() + skipped;
+    (total > height).then(|| match skipped {
+        0 => format!("{height} of {total} rows"),
+        _ => format!("{height} of {total} rows, {skipped} skipped"),
+    })
 }
 
 fn draw_skipped_row(
