@@ -64,6 +64,9 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     }
 }
 
+/// The row of the headings of a plan's list.
+const HEADINGS_ROW: u16 = 2;
+
 /// Returns the rows of a plan's list on a screen of this many rows.
 fn list_height(rows: u16) -> usize {
     usize::from(rows.max(MIN_TERMINAL_SIZE.1) - PLAN_FOOTER_LINES - 3)
@@ -74,15 +77,13 @@ fn draw_plan(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>) {
     canvas.draw_rule(1);
     let plan = &view.plan;
     let columns = columns(plan, canvas.width());
-    columns.draw_headings(canvas, 2);
+    columns.draw_headings(canvas, HEADINGS_ROW);
     let total = plan.steps.len() + plan.skipped.len();
     let footer = plan_footer(model, view);
     // The first line of the footer always has a row of its own.
     let height = list_height(model.size.1) - footer.len().saturating_sub(1);
     let height = height - details::draw(model, view, canvas, height);
-    if let Some(text) = describe_hidden_rows(plan, height) {
-        canvas.put_right(canvas.width(), 2, &text, Role::Warn);
-    }
+    draw_hidden_rows(plan, height, canvas);
     let list = ListPane::ending_at_cursor(model.reset.cursor, height);
     list.draw(canvas, 3, (total, height), |canvas, y, index| {
         match plan.steps.get(index) {
@@ -115,15 +116,28 @@ fn draw_plan(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>) {
     draw_confirmation(model, canvas, y + 3, &view.prompt, &words);
 }
 
-/// Describes what the list of a plan does not show at once: rows that have no room, and how many of all
-/// are agents that are skipped.
-fn describe_hidden_rows(plan: &Plan, height: usize) -> Option<String> {
+/// Says behind the headings how many rows of a plan its list shows, and how many agents of the plan are
+/// skipped, where it does not show all.
+fn draw_hidden_rows(plan: &Plan, height: usize, canvas: &mut Canvas<'_>) {
     let skipped = plan.skipped.len();
     let total = plan.steps.len() + skipped;
-    (total > height).then(|| match skipped {
-        0 => format!("{height} of {total} rows"),
-        _ => format!("{height} of {total} rows, {skipped} skipped"),
-    })
+    if total <= height {
+        return;
+    }
+    let tail = match skipped {
+        0 => String::new(),
+        _ => format!(", {skipped} skipped"),
+    };
+    let (from, cells) = canvas.widest_blank(HEADINGS_ROW);
+    let room = cells * u16::from(from + cells == canvas.width());
+    let forms = [
+        format!("{height} of {total} rows{tail}"),
+        format!("{height}/{total}{tail}"),
+        format!("{height}/{total}"),
+    ];
+    if let Some(text) = forms.iter().find(|text| text.len() < usize::from(room)) {
+        canvas.put_right(canvas.width(), HEADINGS_ROW, text, Role::Warn);
+    }
 }
 
 fn draw_skipped_row(
