@@ -481,7 +481,7 @@ pub(in crate::cli) fn run_undo(context: &mut CommandContext<'_>, args: &UndoArgs
     let is_bare = args.agents.is_empty() && args.run.is_none() && !args.last;
     let configured = engine.config().agents.iter();
     let agents = match (args.agents.as_slice(), &args.run) {
-        ([], Some(run)) => engine.runs().agents_of_run(run),
+        ([], Some(run)) => engine.runs().interrupted_agents_of(run),
         ([], None) => configured.map(|agent| agent.name.clone()).collect(),
         (agents, _) => agents.to_vec(),
     };
@@ -493,16 +493,17 @@ pub(in crate::cli) fn run_undo(context: &mut CommandContext<'_>, args: &UndoArgs
         &signals,
     )?;
     // One that cannot be recovered may be the last run; else the step of its agent says so.
-    let recovered = match is_bare || args.last {
-        true => recovered.into_result().map_err(|error| {
+    let recovered = if is_bare || args.last {
+        recovered.into_result().map_err(|error| {
             let log = engine.command_line("log");
             error
                 .with_context("nothing was undone, an interrupted run comes first")
                 .with_hint(format!(
                     "`undo --run RUN` undoes another one: `{log}` lists them"
                 ))
-        })?,
-        false => recovered.turns,
+        })?
+    } else {
+        recovered.turns
     };
     if is_bare {
         return Err(no_undo_target_error(&engine)?.into());

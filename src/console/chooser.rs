@@ -135,7 +135,8 @@ pub fn cursor_row(chooser: &Chooser, choices: &[ChooserChoice]) -> Option<usize>
 pub fn select_item(model: &mut Model) {
     let choices = match &model.overlay {
         Some(overlay @ (Overlay::Help(chooser) | Overlay::Palette(chooser)))
-            if chooser.selected.is_none() =>
+            if chooser.selected.is_none()
+                && (chooser.cursor_row.is_some() || !chooser.query.is_empty()) =>
         {
             list_choices(model, overlay)
         }

@@ -1,5 +1,5 @@
-//! Commands: what they are called, where they are available, and with which keys. Keymap, footer,
-//! help, palette and the key table of docs/console.md derive from their table.
+//! The data of commands: ids, titles, contexts and default keys. Keymap, footer, help, palette and the
+//! key table of docs/console.md derive from their table.
 
 pub(super) mod table;
 

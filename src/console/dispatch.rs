@@ -1,4 +1,5 @@
-//! What the current screen offers of the commands, why one cannot run now, and what each does.
+//! The checks and actions of commands: which ones the current screen offers, why one cannot run now,
+//! and the effects of running it.
 
 use super::command::KeyContext::{
     self, Agent, Any, ArchiveText, Archives, BaselinePlan, Baselines, Comparison, Editor,

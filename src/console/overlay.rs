@@ -28,12 +28,12 @@ pub enum Overlay {
 }
 
 impl Overlay {
-    /// Opens help.
+    /// Creates help, with the cursor on its first row.
     pub fn help() -> Overlay {
         Overlay::Help(Chooser::for_browsing())
     }
 
-    /// Opens the palette with a query.
+    /// Creates the palette with a query.
     pub fn palette(query: &str) -> Overlay {
         Overlay::Palette(Chooser::with_query(query))
     }

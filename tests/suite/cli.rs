@@ -395,6 +395,45 @@ mod undo {
 }
 
 #[test]
+fn plan_of_an_append_confirms_no_overwrite() {
+    let site = site_with_notes_and_drift();
+    let _ = site.run(["reset", "code-reviewer"]).assert_code(0);
+    site.append(REVIEWER_MEMORY, "- written since\n");
+    let before = site.read(REVIEWER_MEMORY);
+    let dry = site.run(["undo", "code-reviewer", "--append", "--dry-run", "--json"]);
+    let document: serde_json::Value = serde_json::from_str(&dry.stdout).unwrap();
+    let hash = document["plan"]["hash"].as_str().unwrap();
+    let undo = |mode| site.run(["undo", "code-reviewer", mode, "--plan", hash]);
+    let _ = undo("--overwrite").assert_code(6);
+    assert_eq!(site.read(REVIEWER_MEMORY), before);
+    let _ = undo("--append").assert_code(0);
+}
+
+#[test]
+fn undo_that_appends_names_changed_rules_it_leaves_out() {
+    let site = site_with_notes_and_drift();
+    let _ = site.run(["reset", "code-reviewer"]).assert_code(0);
+    let memory = site.read(REVIEWER_MEMORY);
+    site.write(
+        REVIEWER_MEMORY,
+        format!("- a rule of its own\n{memory}- a note\n"),
+    );
+    let why = "lines that changed above the separator since are in the archive alone";
+    let ran = site
+        .run(["undo", "code-reviewer", "--append"])
+        .assert_code(0);
+    let _ = ran.assert_stdout_has(why);
+    let after = site.read(REVIEWER_MEMORY);
+    assert!(after.ends_with("- a note\n") && !after.contains("a rule of its own"));
+    let (archived, note) = (site.entry_names("code-reviewer"), "- a rule of its own");
+    let has_rule = |name: &String| {
+        site.read(&format!("archives/code-reviewer/{name}"))
+            .contains(note)
+    };
+    assert!(archived.iter().any(has_rule), "{archived:?}");
+}
+
+#[test]
 fn undo_of_creation_hints_at_overwrite_alone() {
     let site = site_with_notes_and_drift();
     fs::remove_file(site.path(MONITOR_MEMORY)).unwrap();

@@ -838,7 +838,7 @@ fn archive_group_can_read_everything() {
 }
 
 #[test]
-fn archive_mode_keeps_the_group_from_entries_and_their_words() {
+fn archive_mode_hides_entries_from_group() {
     if !is_root() {
         return;
     }

@@ -110,8 +110,8 @@ pub fn find_untrusted_in_command(
     }
 }
 
-/// Returns what a word may name, also to a shell, which joins what stands in quotes to what is beside
-/// it.
+/// Returns the names in a word, also those in its text without quotes: a shell joins quoted text to the
+/// text beside it.
 fn names_for_shell(word: &str) -> BTreeSet<String> {
     let mut names = possible_names(word);
     if word.contains(['"', '\'']) {
@@ -388,7 +388,7 @@ mod tests {
         ] {
             scene.assert_refused(command);
         }
-        // A shell joins what stands in quotes to what is beside it.
+        // A shell joins quoted text to the text beside it.
         for (directory, is_trusted) in [("the\"\"irs", false), ("b\"\"in", true)] {
             let command = format!("sh -c '{{}}/{directory}/tool'");
             assert_eq!(

@@ -122,7 +122,7 @@ pub(super) fn check_group_exists(report: &mut DoctorReport, fleet: &FleetSubject
             }
         }
         (None, Some(name)) => report.add_ok(format!("group {name} exists")),
-        (None, None) => report.add_ok("no archive_group"),
+        (None, None) => report.add_ok("archive_group is not set"),
     }
 }
 

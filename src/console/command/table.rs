@@ -1,5 +1,5 @@
 //! The table of all commands. A row has the data of a command, and for each context where it differs:
-//! the check that says why the command is not possible, and what it does. The order is that of help
+//! the check that says why the command is not possible, and its action. The order is that of help
 //! and of the footer.
 //!
 //! ```text

@@ -143,7 +143,11 @@ fn visible_hints(model: &Model) -> Vec<KeyHint> {
             command: spec.command,
             keys: keys.join(" "),
             text: match (spec.command, context) {
-                (Command::GoBack, KeyContext::Fleet) => "quit",
+                (Command::GoBack, KeyContext::Fleet)
+                    if model.return_point.filter_before_host.is_none() =>
+                {
+                    "quit"
+                }
                 (Command::GoBack, KeyContext::EditorTyping) => "end typing",
                 (Command::Search, _) if is_item_list(model) => "filter",
                 _ => spec.hint,

@@ -230,6 +230,21 @@ fn marks_follow_names_and_drop_removed_baselines() {
 }
 
 #[test]
+fn push_is_planned_from_a_comparison() {
+    let mut console = console_with_baselines();
+    console.press("gg Enter");
+    load_changed(&mut console);
+    assert_eq!(console.model.baselines.page, BaselinesPage::Comparison);
+    console.press("P");
+    assert_eq!(
+        console.model.screen,
+        Screen::Reset,
+        "{}",
+        console.message_text()
+    );
+}
+
+#[test]
 fn comparison_is_searched_and_scrolled_like_a_diff() {
     let mut console = console_with_baselines();
     console.press("gg Enter");

@@ -183,6 +183,11 @@ fn agents_of_a_host_lead_back_to_the_hosts() {
         console.press("/ a l p h a Enter 8 Enter");
         assert_eq!(console.model.screen, Screen::Fleet);
         assert_eq!(console.model.fleet.filter, "host:box");
+        let hints = console.screen_text().lines().last().unwrap().to_string();
+        assert!(
+            hints.contains("q back") && !hints.contains("q quit"),
+            "{hints}"
+        );
         // Also from the agent below.
         console.press(&format!("d q {key}"));
         assert_eq!(console.model.screen, Screen::Hosts, "{key}");

@@ -262,6 +262,16 @@ fn sorted_fleet_matches_snapshot() {
 }
 
 #[test]
+fn reversed_order_is_named_on_narrow_screens() {
+    let mut console = fleet_of_every_state();
+    console.send(Msg::Resized(80, 24));
+    assert!(!rendered_text(&console, "terminal").contains("sort: "));
+    console.press("S");
+    let text = rendered_text(&console, "terminal");
+    assert!(text.contains("sort: severity, reversed"), "{text}");
+}
+
+#[test]
 fn empty_fleet_matches_snapshot() {
     assert_view_from("fleet_empty", || unread_fleet(&[], (120, 36)), |_| {});
 }

@@ -1,6 +1,7 @@
 //! The recovery of interrupted runs before a command decides what it is about: a target such as "the
 //! last run" depends on what recovery appends to the ledger.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -95,20 +96,24 @@ impl Runs {
         })
     }
 
-    /// Returns the agents that a run is about: those of its records, and those whose turn in it was
-    /// interrupted. A ledger that cannot be read is no error here: the plan of an undo says so.
-    pub fn agents_of_run(&self, run: &str) -> Vec<String> {
-        let records = UndoRecords::from_run(&self.undo_sources, run).ok();
-        let recorded = records.iter().flat_map(UndoRecords::agents);
-        let mut agents: Vec<String> = recorded.map(str::to_string).collect();
-        for (agent, journal) in self.journals.journals().unwrap_or_default() {
-            let read = read_journal(&journal).ok().flatten();
-            let is_of_run = read.is_some_and(|(transaction, _)| transaction.event.run == run);
-            if is_of_run && !agents.contains(&agent) {
-                agents.push(agent);
-            }
+    /// Returns the agents with an interrupted run that a run is about, by its records or because it was
+    /// the one that was interrupted. What cannot be read is no error here: the plan of an undo says so.
+    pub fn interrupted_agents_of(&self, run: &str) -> Vec<String> {
+        let journals = self.journals.journals().unwrap_or_default();
+        if journals.is_empty() {
+            return Vec::new();
         }
-        agents
+        let records = UndoRecords::from_run(&self.undo_sources, run).ok();
+        let is_recorded = |agent: &str| records.as_ref().is_some_and(|it| it.get(agent).is_some());
+        let is_interrupted = |journal: &Path| {
+            let read = read_journal(journal).ok().flatten();
+            read.is_some_and(|(transaction, _)| transaction.event.run == run)
+        };
+        journals
+            .into_iter()
+            .filter(|(agent, journal)| is_recorded(agent) || is_interrupted(journal))
+            .map(|(agent, _)| agent)
+            .collect()
     }
 
     /// Returns the interrupted turns of these agents that the ledger lacks, and recovers none.

@@ -533,7 +533,7 @@ impl<'a> Run<'a> {
 ///   ledger may hold an owner from another file system, whose owners its server or its image
 ///   determines.
 /// - In all other cases the new file inherits its directory's, unless others could then read bytes
-///   that were private: such an undo fails.
+///   that were private: such an undo is refused.
 ///
 /// A transport never sets set-id bits or capabilities ([`Attributes::for_new_file`]).
 /// `docs/decisions/file-system-identity.md` says why the kernel cannot enforce this.

@@ -6,9 +6,11 @@
 //! end of a run makes it again as soon as the disk has space for more than that. It is not synced: after
 //! a power cut it may be shorter, which the next run corrects.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read};
+use std::fs::OpenOptions;
+use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
+
+use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::locked::{LEDGER_FILE_NAME, LockedLedger};
 use crate::archive::Archive;
@@ -21,8 +23,8 @@ const RESERVE_FILE_NAME: &str = "ledger.reserve";
 /// Size of the reserve. It has space for one record of a deletion.
 const RESERVE_BYTES: u64 = 64 << 10;
 
-/// Where bytes come from that cannot be compressed.
-const RANDOM_DEVICE: &str = "/dev/urandom";
+/// Number of random bytes that the kernel always returns whole, as in getrandom(2).
+const UNINTERRUPTED_BYTES: usize = 256;
 
 /// How much of the disk has to be free before the reserve takes its part: entries need it more.
 const MIN_FREE_BYTES: u64 = 8 * RESERVE_BYTES;
@@ -52,14 +54,22 @@ pub fn write_reserve(archive: &Archive, _locked: &LockedLedger) -> Result<()> {
     let mut file = durable::open_own_file(&path, &mut options).with_path("open", &path)?;
     archive.repair_program_file(&file, &path)?;
     // A file system that compresses would store zeros without taking space for them.
-    let written = File::open(RANDOM_DEVICE)
-        .and_then(|random| io::copy(&mut random.take(RESERVE_BYTES), &mut file))
+    let written = random_bytes(RESERVE_BYTES as usize)
+        .and_then(|bytes| file.write_all(&bytes))
         .with_path("write", &path);
     if written.is_err() {
         // A part of it only wastes space.
         let _ = file.set_len(0);
     }
-    written.map(drop)
+    written
+}
+
+fn random_bytes(count: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; count];
+    for chunk in bytes.chunks_mut(UNINTERRUPTED_BYTES) {
+        getrandom(chunk, GetRandomFlags::empty())?;
+    }
+    Ok(bytes)
 }
 
 /// Releases the space of the reserve of a locked ledger. Returns false if there was none.
