@@ -7,15 +7,12 @@
 mod baselines;
 mod context;
 mod file_owner;
-mod kept_scratch;
 mod layouts;
 mod plan_budget;
 mod probe;
 mod records;
 mod runs;
 mod shared_memories;
-mod store;
-mod trigger;
 mod watch;
 
 use std::fmt;
@@ -28,6 +25,30 @@ use crate::base::clock::Clock;
 pub use crate::base::durable::resolve_first_symlink;
 use crate::base::error::Result;
 use crate::config::{Agent, Config};
+use crate::store::Store;
+pub use crate::store::address::MemoryAddress;
+pub use crate::store::entry_directories::EntryDirectory;
+pub use crate::store::entry_export::ExportReport;
+pub use crate::store::entry_records::RecordedEntries;
+pub use crate::store::journal::UNCLAIMED_JOURNAL_HINT;
+pub use crate::store::kept_scratch::{
+    ChosenLines, KeptScratch, LineRange, ScratchRequest, ScratchSelection,
+};
+pub use crate::store::ledger::{RecordRange, SegmentReport};
+pub use crate::store::lock::{
+    AgentLock as Held, HeldLock, HolderLock, HolderLockKind, LockHolder, LockQueue, ScheduleLock,
+    describe_holder, describe_lock,
+};
+pub use crate::store::observation::{Blocker, MemoryContent, Observation, Protection};
+pub use crate::store::record::{
+    FileChange, FileState, LastRun, LedgerRecord, Operation, Outcome, RunEvent,
+};
+pub use crate::store::scan_basis::ScanBasis;
+pub use crate::store::state::State;
+pub use crate::store::state_log::{StateChange, StateObserver};
+pub use crate::store::trigger::Trigger;
+pub use crate::store::unchanged_agents::{UnchangedAgents, UnchangedDetails};
+pub use crate::store::{Entries, Journals, Ledger, Locks, StateLog};
 pub use crate::transport::{ConnectionSetting, ConnectionStatus, Reachability, SwapMethod};
 use baselines::BaselineServices;
 pub use baselines::accepted_seal::SealStatus;
@@ -51,7 +72,6 @@ pub use baselines::seal_plan::{SealChange, SealChangeKind, SealPlan, SealScope, 
 pub use baselines::{BaselineCatalog, BaselineEdits, BaselineFiles, Baselines, Guard, Lint, Seals};
 pub use context::{Context, EngineSetup, MAX_WINDOW_BYTES};
 pub use file_owner::FileOwner;
-pub use kept_scratch::{ChosenLines, KeptScratch, LineRange, ScratchRequest, ScratchSelection};
 pub use layouts::{LayoutMemories, LayoutMemory};
 pub use probe::{CAP_CHOWN, CAP_LEASE, has_capability};
 use records::RecordServices;
@@ -88,27 +108,6 @@ pub use runs::run_report::{AgentResult, RunProgress, RunReport, RunStage};
 pub use runs::{Planner, Retention, Runs};
 pub use shared_memories::HardLinks;
 pub use shared_memories::SharedMemories;
-use store::Store;
-pub use store::address::MemoryAddress;
-pub use store::entry_directories::EntryDirectory;
-pub use store::entry_export::ExportReport;
-pub use store::entry_records::RecordedEntries;
-pub use store::journal::UNCLAIMED_JOURNAL_HINT;
-pub use store::ledger::{RecordRange, SegmentReport};
-pub use store::lock::{
-    AgentLock as Held, HeldLock, HolderLock, HolderLockKind, LockHolder, LockQueue, ScheduleLock,
-    describe_holder, describe_lock,
-};
-pub use store::observation::{Blocker, MemoryContent, Observation, Protection};
-pub use store::record::{
-    FileChange, FileState, LastRun, LedgerRecord, Operation, Outcome, RunEvent,
-};
-pub use store::scan_basis::ScanBasis;
-pub use store::state::State;
-pub use store::state_log::{StateChange, StateObserver};
-pub use store::unchanged_agents::{UnchangedAgents, UnchangedDetails};
-pub use store::{Entries, Journals, Ledger, Locks, StateLog};
-pub use trigger::Trigger;
 pub use watch::agent_detail::AgentDetail;
 pub use watch::fleet::{FleetEvent, FleetWatcher, describe_watch_error, start_directory_watcher};
 pub use watch::host_status::HostStatus;
@@ -136,10 +135,9 @@ impl fmt::Debug for Engine {
 impl Engine {
     /// Creates an engine. It reads and writes nothing yet.
     pub fn new(setup: EngineSetup) -> Engine {
-        let archive = store::locate_archive(&setup);
-        let context = Arc::new(Context::new(setup, archive));
+        let context = Arc::new(Context::new(setup));
         let shared_memories = Arc::new(SharedMemories::new(&context));
-        let store = Store::new(&context);
+        let store = Store::new(context.controller());
         let baselines = BaselineServices::new(&context, &shared_memories, &store);
         let watch = Watch::new(&context, &shared_memories, &store, &baselines);
         let runs = RunServices::new(&context, &shared_memories, &store, &baselines, &watch);

@@ -6,7 +6,8 @@
 //! | [`demo`] | the example fleet, with a host of its own |
 //! | [`console`] | the screens: a pure model and update, a view, and the event loop |
 //! | [`unattended`] | scheduled resets, alerts, metrics |
-//! | [`engine`] | observes agents, plans and applies resets and undos, keeps the ledger |
+//! | [`engine`] | observes agents, plans and applies resets and undos |
+//! | `store` | what the controller keeps: ledger, entries, locks, journals, states |
 //! | [`baseline`] | baselines: loading and checking, versions, the seal |
 //! | [`transport`] | access to memory files: the contract, the local disk, other hosts over SFTP |
 //! | [`layouts`] | memories of several files: what is in them, their health, operations on them |
@@ -35,6 +36,7 @@ pub mod demo;
 pub mod engine;
 pub mod layouts;
 pub mod lint;
+mod store;
 pub mod transport;
 pub mod unattended;
 

@@ -23,7 +23,7 @@ use std::time::Instant;
 use crate::baseline::signatures::SealVerifier;
 use crate::engine::context::Context;
 use crate::engine::shared_memories::SharedMemories;
-use crate::engine::store::{Ledger, StateLog, Store};
+use crate::store::{Ledger, StateLog, Store};
 
 /// The accepted seal of the baselines, and their saved and pushed versions.
 pub struct Baselines {

@@ -15,8 +15,9 @@ use crate::base::file_systems::{FileSystem, FileSystems};
 use crate::baseline::BaselineVersions;
 use crate::config::{Agent, Config};
 use crate::engine::file_owner::FileOwner;
-use crate::engine::trigger::Trigger;
 use crate::layouts::Layouts;
+use crate::store::controller::Controller;
+use crate::store::trigger::Trigger;
 use crate::transport::bounded::BoundedTransport;
 use crate::transport::{MemoryDirectory, MemoryObject, Transport, TransportError, Transports};
 
@@ -47,10 +48,11 @@ pub struct EngineSetup {
     pub archive_group: Option<u32>,
 }
 
-/// The config, the clock, the archive, and access to memories.
+/// The controller, and access to memories.
 pub struct Context {
-    setup: EngineSetup,
-    archive: Archive,
+    controller: Arc<Controller>,
+    transports: Arc<dyn Transports>,
+    layouts: Layouts,
     baseline_versions: BaselineVersions,
     /// Knows which file systems of this machine may hang.
     file_systems: Arc<FileSystems>,
@@ -58,45 +60,57 @@ pub struct Context {
 
 impl Context {
     /// Creates a context. It reads and writes nothing yet.
-    pub(super) fn new(setup: EngineSetup, archive: Archive) -> Context {
-        let general = &setup.config.general;
+    pub(super) fn new(setup: EngineSetup) -> Context {
+        let controller = Controller::new(
+            setup.config,
+            setup.clock,
+            setup.archive_group,
+            setup.user,
+            setup.trigger,
+        );
+        let general = &controller.config().general;
         let limit = Duration::from_secs(general.local_timeout.into());
-        let file_systems = Arc::new(FileSystems::new(
-            &general.archive_dir,
-            limit,
-            Arc::clone(&setup.clock),
-        ));
+        let file_systems = FileSystems::new(&general.archive_dir, limit, controller.clock_handle());
         Context {
-            baseline_versions: BaselineVersions::new(&archive, Arc::clone(&setup.clock)),
-            archive,
-            file_systems,
-            setup,
+            baseline_versions: BaselineVersions::new(
+                controller.archive(),
+                controller.clock_handle(),
+            ),
+            controller: Arc::new(controller),
+            transports: setup.transports,
+            layouts: setup.layouts,
+            file_systems: Arc::new(file_systems),
         }
+    }
+
+    /// What the controller's own files depend on.
+    pub(super) fn controller(&self) -> &Arc<Controller> {
+        &self.controller
     }
 
     /// The configuration.
     pub fn config(&self) -> &Config {
-        &self.setup.config
+        self.controller.config()
     }
 
     /// Returns the command line of a verb with its arguments, for messages.
     pub fn command_line(&self, verb: &str) -> String {
-        self.config().invocation.command_line(verb)
+        self.controller.command_line(verb)
     }
 
     /// The operator's user name.
     pub fn user(&self) -> &str {
-        &self.setup.user
+        self.controller.user()
     }
 
     /// What starts the runs of this process.
     pub fn trigger(&self) -> Trigger {
-        self.setup.trigger
+        self.controller.trigger()
     }
 
     /// Access to memories, on this machine and on hosts.
     pub(super) fn transports(&self) -> &Arc<dyn Transports> {
-        &self.setup.transports
+        &self.transports
     }
 
     /// The stored versions of baselines.
@@ -106,32 +120,32 @@ impl Context {
 
     /// The layouts that agents can have.
     pub(super) fn layouts(&self) -> Layouts {
-        self.setup.layouts
+        self.layouts
     }
 
     /// The archive.
     pub fn archive(&self) -> &Archive {
-        &self.archive
+        self.controller.archive()
     }
 
     /// Source of all times.
     pub fn clock(&self) -> &dyn Clock {
-        self.setup.clock.as_ref()
+        self.controller.clock()
     }
 
     /// Shared handle to the clock, for threads that outlive the context.
     pub fn clock_handle(&self) -> Arc<dyn Clock> {
-        Arc::clone(&self.setup.clock)
+        self.controller.clock_handle()
     }
 
     /// Returns the transport that reaches an agent's memory.
     pub(super) fn transport_for(&self, agent: &Agent) -> Arc<dyn Transport> {
         match agent.host() {
             None => {
-                let local = self.setup.transports.transport_for(None);
+                let local = self.transports.transport_for(None);
                 Arc::new(BoundedTransport::new(local, Arc::clone(&self.file_systems)))
             }
-            host => self.setup.transports.transport_for(host),
+            host => self.transports.transport_for(host),
         }
     }
 
@@ -180,17 +194,7 @@ impl Context {
     /// # Errors
     /// [`ErrorKind::User`], with a suggestion, when the config has no such agent.
     pub fn agent(&self, name: &str) -> Result<&Agent> {
-        let config = self.config();
-        config.agent(name).ok_or_else(|| {
-            let error = Error::new(ErrorKind::User, format!("no agent named {name}"));
-            match config.suggest_agent(name) {
-                Some(near) => error.with_hint(format!("did you mean {near}?")),
-                None => error.with_hint(format!(
-                    "run `{}` to list all agents",
-                    self.command_line("status")
-                )),
-            }
-        })
+        self.controller.agent(name)
     }
 
     /// Returns the agents whose memories are on this machine.
@@ -213,7 +217,7 @@ impl Context {
 
     /// Path of the file of pauses and skips of scheduled resets.
     pub fn schedule_path(&self) -> PathBuf {
-        self.archive.program_path("schedule.json")
+        self.archive().program_path("schedule.json")
     }
 
     /// Returns the owner of an agent's memory on this machine; `None` if the memory is on a host

@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex};
 use crate::engine::baselines::{BaselineCatalog, BaselineServices, Baselines};
 use crate::engine::context::Context;
 use crate::engine::runs::content::UndoSources;
-use crate::engine::store::{Entries, Ledger, StateLog, Store};
 use crate::engine::watch::{Observer, Scanner, Watch};
+use crate::store::{Entries, Ledger, StateLog, Store};
 
 /// The history of runs, by agent.
 pub struct RunHistory {

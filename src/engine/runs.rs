@@ -16,8 +16,8 @@ use std::sync::Arc;
 use crate::engine::baselines::{BaselineEdits, BaselineServices, Baselines, Lint};
 use crate::engine::context::Context;
 use crate::engine::shared_memories::SharedMemories;
-use crate::engine::store::{Entries, Journals, Ledger, Locks, StateLog, Store};
 use crate::engine::watch::{Hosts, MemoryChecks, Observer, Scanner, Watch};
+use crate::store::{Entries, Journals, Ledger, Locks, StateLog, Store};
 use content::UndoSources;
 
 /// Deletes expired entries and versions from the archive.

@@ -24,7 +24,7 @@ use std::sync::atomic::AtomicU64;
 use crate::engine::baselines::{BaselineServices, Baselines, Lint};
 use crate::engine::context::Context;
 use crate::engine::shared_memories::SharedMemories;
-use crate::engine::store::{Journals, Ledger, StateLog, Store};
+use crate::store::{Journals, Ledger, StateLog, Store};
 use content_cache::ContentCache;
 
 /// The connections to hosts.

@@ -24,8 +24,8 @@ use crate::engine::baselines::BaselineCatalog;
 use crate::engine::baselines::file::read_optional;
 use crate::engine::baselines::lint::FindingCounts;
 use crate::engine::file_owner::FileOwner;
-use crate::engine::store::record::{FileState, LedgerRecord, Operation};
 use crate::lint;
+use crate::store::record::{FileState, LedgerRecord, Operation};
 
 /// Begins the note of a record that an operator put back whatever the seal said.
 pub(in crate::engine) const SEALED_VERSION_NOTE: &str = "sealed version";

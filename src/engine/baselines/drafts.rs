@@ -24,8 +24,8 @@ use crate::base::error::{Error, ErrorKind, PathContext, Result};
 use crate::base::sys;
 use crate::baseline::MAX_BASELINE_BYTES;
 use crate::engine::baselines::BaselineEdits;
-use crate::engine::store::lock::is_still_at;
-use crate::engine::store::record::new_run_id;
+use crate::store::lock::is_still_at;
+use crate::store::record::new_run_id;
 
 /// Directory of the drafts, in the program's own directory of the archive.
 const DRAFT_DIRECTORY_NAME: &str = "drafts";

@@ -18,8 +18,8 @@ use crate::engine::baselines::drafts::FoundDrafts;
 use crate::engine::baselines::file::BaselineFile;
 use crate::engine::baselines::save::BaselineWriter;
 use crate::engine::probe;
-use crate::engine::store::observation::Protection;
-use crate::engine::store::record::{Operation, Outcome};
+use crate::store::observation::Protection;
+use crate::store::record::{Operation, Outcome};
 
 /// A baseline that an editor opens.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -19,7 +19,7 @@ use crate::engine::baselines::catalog::{BASELINE_EXTENSION, SEALED_VERSION_NOTE}
 use crate::engine::baselines::file::BaselineFile;
 use crate::engine::baselines::save::{BaselineWriter, SaveCause, SavedBaseline, TextOrigin};
 use crate::engine::plan_budget::PlanBudget;
-use crate::engine::store::record::Operation;
+use crate::store::record::Operation;
 
 /// Maximum size of a compiled pattern in bytes.
 const MAX_PATTERN_BYTES: usize = 1 << 20;

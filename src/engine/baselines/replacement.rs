@@ -21,7 +21,7 @@ use crate::base::durable::{
 use crate::base::error::{Error, ErrorKind, PathContext, Result};
 use crate::baseline::{self, MAX_BASELINE_BYTES};
 use crate::engine::baselines::BaselineFiles;
-use crate::engine::store::record::{FileChange, FileState, Operation, RunEvent, new_run_id};
+use crate::store::record::{FileChange, FileState, Operation, RunEvent, new_run_id};
 
 /// The changes that are under way or were interrupted, in the program's own directory of the archive.
 pub(in crate::engine) const JOURNAL_FILE_NAME: &str = "replacing.json";

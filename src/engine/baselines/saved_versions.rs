@@ -14,9 +14,9 @@ use crate::boundary::Baseline;
 use crate::config::Agent;
 use crate::engine::baselines::Baselines;
 use crate::engine::baselines::catalog::SEALED_VERSION_NOTE;
-use crate::engine::store::ledger::AgentHistory;
-use crate::engine::store::record::{FileState, Operation, Outcome, RunEvent};
 use crate::lint;
+use crate::store::ledger::AgentHistory;
+use crate::store::record::{FileState, Operation, Outcome, RunEvent};
 
 /// Begins the note of a save with lines that another program wrote.
 pub(in crate::engine) const MERGED_TEXT_NOTE: &str = "with lines of another program";

@@ -20,7 +20,7 @@ use crate::engine::baselines::Seals;
 use crate::engine::baselines::file::read_optional;
 use crate::engine::baselines::replacement::{ChangeRecord, NewContent};
 use crate::engine::baselines::save::BaselineWriter;
-use crate::engine::store::record::{Operation, new_run_id};
+use crate::store::record::{Operation, new_run_id};
 
 /// A seal that was written.
 #[derive(Clone, Debug)]

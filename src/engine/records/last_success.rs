@@ -6,8 +6,8 @@ use chrono::{DateTime, FixedOffset};
 
 use crate::base::error::Result;
 use crate::engine::records::RunHistory;
-use crate::engine::store::record::{LastRun, Outcome};
-use crate::engine::trigger::Trigger;
+use crate::store::record::{LastRun, Outcome};
+use crate::store::trigger::Trigger;
 
 /// Numbers of runs by their result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,10 +10,10 @@ use serde::Serialize;
 
 use crate::base::error::Result;
 use crate::engine::records::Reports;
-use crate::engine::store::record::{Operation, Outcome};
-use crate::engine::store::state::State;
-use crate::engine::store::state_log::StateObserver;
 use crate::lint::ScanSummary;
+use crate::store::record::{Operation, Outcome};
+use crate::store::state::State;
+use crate::store::state_log::StateObserver;
 use collector::ReportCollector;
 pub use rows::{ReportLevel, ReportRow};
 

@@ -13,8 +13,8 @@ use crate::engine::records::RunHistory;
 use crate::engine::runs::content::Replacement;
 use crate::engine::runs::push::{self, DividedMemory, KeptBytes};
 use crate::engine::runs::undo::{self, InstallSource, UndoRecords};
-use crate::engine::store::ledger::RecordSummary;
-use crate::engine::store::record::{FileState, LedgerPosition, LedgerRecord, Operation, RunEvent};
+use crate::store::ledger::RecordSummary;
+use crate::store::record::{FileState, LedgerPosition, LedgerRecord, Operation, RunEvent};
 use crate::transport::SpecialFile;
 
 /// A record of an agent, and whether it was undone since.

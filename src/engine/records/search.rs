@@ -22,8 +22,8 @@ pub use crate::archive::index::{IndexProgress, SyncReport};
 use crate::archive::search::{Query, Source, TextHits};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::engine::records::ArchiveSearch;
-use crate::engine::store::entry_directories::EntryDirectory;
-use crate::engine::store::lock;
+use crate::store::entry_directories::EntryDirectory;
+use crate::store::lock;
 pub(in crate::engine) use candidates::IndexState;
 pub use relaxations::SearchRelaxation;
 pub use texts::{ComparedTexts, EntryComparison, SourceText, TextSource};
@@ -117,7 +117,7 @@ pub struct FoundEntry {
     /// Whether the agent is not in the config.
     pub has_left: bool,
     /// When it was made, by its name; the ledger knows better
-    /// ([`recorded_entries`](crate::engine::store::Ledger::recorded_entries)).
+    /// ([`recorded_entries`](crate::store::Ledger::recorded_entries)).
     pub time: DateTime<FixedOffset>,
     /// Whether retention never deletes it.
     pub is_pinned: bool,

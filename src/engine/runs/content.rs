@@ -8,9 +8,9 @@ use std::sync::Arc;
 use crate::base::error::{Error, PathContext, Result};
 use crate::boundary::Baseline;
 use crate::engine::context::Context;
-use crate::engine::store::Ledger;
-use crate::engine::store::record::FileState;
 use crate::engine::watch::classify::MemoryAccumulator;
+use crate::store::Ledger;
+use crate::store::record::FileState;
 use crate::transport::{ByteSink, ObjectId};
 
 /// The archive and the ledger, from which earlier states are read.

@@ -15,13 +15,13 @@ use crate::base::digest::Digest;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::config::Agent;
 use crate::engine::runs::Planner;
-use crate::engine::store::address::{connection_target, host_name};
-use crate::engine::store::observation::Protection;
-use crate::engine::store::record::{FileState, Operation};
 use crate::engine::watch::classify::MemoryAccumulator;
 use crate::engine::watch::degraded;
 use crate::engine::watch::observe::ObservedAgent;
 use crate::layouts::FileEdit;
+use crate::store::address::{connection_target, host_name};
+use crate::store::observation::Protection;
+use crate::store::record::{FileState, Operation};
 use crate::transport::FailureCause;
 
 /// Maximum number of files of one edit: a run has the directory of each open, and the ledger one

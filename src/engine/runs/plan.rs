@@ -15,11 +15,11 @@ use crate::base::error::{Error, ErrorKind};
 use crate::boundary::{Boundary, BoundaryRule};
 use crate::config::Agent;
 use crate::engine::context::MAX_WINDOW_BYTES;
-use crate::engine::kept_scratch::KeptScratch;
-use crate::engine::store::address::{connection_target, host_name};
-use crate::engine::store::observation::{Blocker, Protection};
-use crate::engine::store::record::{FileChange, FileState, Operation};
-use crate::engine::store::state::State;
+use crate::store::address::{connection_target, host_name};
+use crate::store::kept_scratch::KeptScratch;
+use crate::store::observation::{Blocker, Protection};
+use crate::store::record::{FileChange, FileState, Operation};
+use crate::store::state::State;
 use crate::transport::{Attributes, MemoryObject};
 
 /// Reason to skip an agent that needs no change.

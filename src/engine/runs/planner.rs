@@ -22,16 +22,16 @@ use crate::baseline::describe_missing_separator;
 use crate::boundary::{Baseline, BoundaryRule, with_line_ends_of};
 use crate::config::Agent;
 use crate::engine::baselines::lint::PlanLint;
-use crate::engine::kept_scratch::{ChosenLines, ScratchRequest, ScratchSelection};
 use crate::engine::runs::Planner;
 use crate::engine::shared_memories::sharing_error;
-use crate::engine::store::address::host_name;
-use crate::engine::store::observation::Protection;
-use crate::engine::store::record::{FileState, Operation};
-use crate::engine::store::state::State;
 use crate::engine::watch::observe::ObservedAgent;
 use crate::engine::watch::similar_names::SimilarFile;
 use crate::engine::watch::{degraded, parallel};
+use crate::store::address::host_name;
+use crate::store::kept_scratch::{ChosenLines, ScratchRequest, ScratchSelection};
+use crate::store::observation::Protection;
+use crate::store::record::{FileState, Operation};
+use crate::store::state::State;
 use crate::transport::SwapForecast;
 
 /// Time limit of the comparison of a baseline with the version that was pushed last; after it, the

@@ -11,8 +11,8 @@
 use crate::base::digest::Digest;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::boundary::{Baseline, Boundary};
-use crate::engine::kept_scratch::{ChosenLines, KeptScratch, LineRange, ScratchSelection};
 use crate::engine::watch::classify::{Classification, MemoryAccumulator, count_lines};
+use crate::store::kept_scratch::{ChosenLines, KeptScratch, LineRange, ScratchSelection};
 use crate::transport::SpecialFile;
 
 /// A memory with its boundary, as far as a push depends on it.

@@ -38,7 +38,7 @@ use crate::archive::ArchiveEntry;
 use crate::base::clock::MAX_CLOCK_LEAD;
 use crate::base::error::Result;
 use crate::engine::runs::Retention;
-use crate::engine::store::observation::Blocker;
+use crate::store::observation::Blocker;
 pub use assessment::KeepReason;
 pub(in crate::engine) use deletion::Deletion;
 pub use entry_list::{EntryList, EntryStatus};

@@ -7,8 +7,8 @@ use serde::Serialize;
 use crate::archive::WrittenEntry;
 use crate::base::digest::Digest;
 use crate::base::error::{Error, ErrorKind};
-use crate::engine::store::record::{Operation, Outcome, new_run_id};
 use crate::lint::ScanSummary;
+use crate::store::record::{Operation, Outcome, new_run_id};
 
 /// The stages of an agent's turn, as the user sees them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -15,9 +15,9 @@ use crate::base::digest::Digest;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::boundary::{Baseline, BoundaryRule};
 use crate::config::Agent;
-use crate::engine::store::address::RecordedAddress;
-use crate::engine::store::record::{FileChange, FileState, RunEvent};
 use crate::engine::watch::classify::MemoryAccumulator;
+use crate::store::address::RecordedAddress;
+use crate::store::record::{FileChange, FileState, RunEvent};
 use crate::transport::{
     Attributes, MemoryDirectory, MemoryObject, ObjectId, SpecialFile, SwapMethod,
 };

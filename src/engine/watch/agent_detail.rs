@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 
 use crate::boundary::{Boundary, BoundaryRule, with_line_ends_of};
 use crate::config::Agent;
-use crate::engine::store::observation::Observation;
 use crate::engine::watch::Observer;
+use crate::store::observation::Observation;
 
 /// One agent in full: its observation and the bytes of its memory.
 #[derive(Clone, Debug)]

@@ -14,11 +14,11 @@ use crate::boundary::{
     self, Baseline, Boundary, BoundaryRule, describe_line_ends, with_line_ends_of,
 };
 use crate::engine::context::memory_window;
-use crate::engine::store::observation::MemoryContent;
-use crate::engine::store::record::FileState;
-use crate::engine::store::scan_basis::ScanBasis;
-use crate::engine::store::state::State;
 use crate::lint::ScanSummary;
+use crate::store::observation::MemoryContent;
+use crate::store::record::FileState;
+use crate::store::scan_basis::ScanBasis;
+use crate::store::state::State;
 use crate::transport::Stamp;
 
 /// Time limit of the search for edited lines.

@@ -11,9 +11,9 @@ use crate::base::clock::Clock;
 use crate::base::digest::Digest;
 use crate::boundary::Boundary;
 use crate::engine::Observation;
-use crate::engine::store::observation::MemoryContent;
-use crate::engine::store::scan_basis::ScanBasis;
 use crate::lint::ScanSummary;
+use crate::store::observation::MemoryContent;
+use crate::store::scan_basis::ScanBasis;
 use crate::transport::Stamp;
 
 /// A file whose last change is more recent than this may change again within the same tick of the
@@ -218,7 +218,7 @@ mod tests {
     use super::*;
     use crate::base::clock::SystemClock;
     use crate::base::untrusted::HiddenCounts;
-    use crate::engine::store::state::State;
+    use crate::store::state::State;
 
     fn stamp() -> Stamp {
         Stamp {

@@ -11,8 +11,8 @@ use super::{degraded, parallel};
 use crate::base::durable;
 use crate::base::error::{Error, ErrorKind};
 use crate::config::Agent;
-use crate::engine::store::ledger::AgentHistory;
 use crate::engine::watch::MemoryChecks;
+use crate::store::ledger::AgentHistory;
 use crate::transport::{MemoryObject, SpecialFile};
 
 /// Maximum wait for a file system to resolve a path.

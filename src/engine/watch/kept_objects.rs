@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use crate::config::Agent;
-use crate::engine::store::ledger::AgentHistory;
 use crate::engine::watch::MemoryChecks;
+use crate::store::ledger::AgentHistory;
 use crate::transport::MemoryObject;
 
 impl MemoryChecks {

@@ -5,9 +5,9 @@ use std::collections::HashSet;
 use crate::base::digest::Digest;
 use crate::base::error::Result;
 use crate::config::Agent;
-use crate::engine::store::Ledger;
-use crate::engine::store::ledger::AgentHistory;
-use crate::engine::store::lock::LockDirectory;
+use crate::store::Ledger;
+use crate::store::ledger::AgentHistory;
+use crate::store::lock::LockDirectory;
 
 /// What is known of the whole fleet before its agents are observed.
 pub(in crate::engine) struct KnownFleet {

@@ -24,13 +24,13 @@ use crate::boundary::Baseline;
 use crate::config::Agent;
 use crate::engine::context::MAX_WINDOW_BYTES;
 use crate::engine::shared_memories::sharing_error;
-use crate::engine::store::address::{MemoryAddress, host_name};
-use crate::engine::store::ledger::AgentHistory;
-use crate::engine::store::lock;
-use crate::engine::store::lock::{LockDirectory, LockHolder};
-use crate::engine::store::observation::{Blocker, Observation};
-use crate::engine::store::state::State;
 use crate::engine::watch::Observer;
+use crate::store::address::{MemoryAddress, host_name};
+use crate::store::ledger::AgentHistory;
+use crate::store::lock;
+use crate::store::lock::{LockDirectory, LockHolder};
+use crate::store::observation::{Blocker, Observation};
+use crate::store::state::State;
 use crate::transport::{
     FailureCause, FileMetadata, MemoryDirectory, MemoryObject, SpecialFile, Stamp, Transport,
     TransportError,

@@ -14,12 +14,12 @@ use crate::base::error::{Error, ErrorKind, PathContext, Result};
 use crate::boundary::Boundary;
 use crate::config::Agent;
 use crate::engine::baselines::lint::{LintDecisions, end_of_last_separator};
-use crate::engine::store::record::RunEvent;
-use crate::engine::store::scan_basis::ScanBasis;
 use crate::engine::watch::Scanner;
 use crate::lint::{
     FleetFacts, LintInput, ScanReport, ScanSummary, TextRole, mask_secrets, redact_secrets, scan,
 };
+use crate::store::record::RunEvent;
+use crate::store::scan_basis::ScanBasis;
 use crate::transport::SpecialFile;
 
 /// Maximum number of bytes of an entry that are scanned. It bounds the time, to about a second, and

@@ -9,8 +9,8 @@ use std::path::Path;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::file_systems::SpellingDifference;
 use crate::config::Agent;
-use crate::engine::store::ledger::AgentHistory;
 use crate::engine::watch::MemoryChecks;
+use crate::store::ledger::AgentHistory;
 use crate::transport::MemoryDirectory;
 
 /// A file beside a missing memory.

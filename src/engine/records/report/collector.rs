@@ -15,11 +15,11 @@ use crate::archive::{Archive, EntryKind};
 use crate::base::clock::MAX_CLOCK_LEAD;
 use crate::config::Agent;
 use crate::engine::records::Reports;
-use crate::engine::store::record::{LedgerRecord, Operation, Outcome, RunEvent};
-use crate::engine::store::state::State;
-use crate::engine::store::state_log::StateChange;
-use crate::engine::trigger::Trigger;
 use crate::lint::ScanSummary;
+use crate::store::record::{LedgerRecord, Operation, Outcome, RunEvent};
+use crate::store::state::State;
+use crate::store::state_log::StateChange;
+use crate::store::trigger::Trigger;
 
 /// A shorter period may be that of a run which found a state and ended it.
 const MIN_REPORTED_PERIOD: chrono::Duration = chrono::Duration::minutes(1);

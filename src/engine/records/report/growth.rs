@@ -8,7 +8,7 @@ use chrono::{DateTime, FixedOffset};
 
 use super::GrowthReport;
 use crate::archive::{EntryKind, WrittenEntry};
-use crate::engine::store::record::{FileChange, FileState, RunEvent};
+use crate::store::record::{FileChange, FileState, RunEvent};
 
 /// Number of days before the moment that an agent is compared with.
 const HISTORY_DAYS: i64 = 14;

@@ -7,7 +7,7 @@ use chrono::{DateTime, FixedOffset};
 
 use super::{DriftReport, FailureReport, FleetReport, GuardReport};
 use crate::base::quantity::{describe_size, format_count};
-use crate::engine::store::state::State;
+use crate::store::state::State;
 
 /// How serious a row is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -10,7 +10,7 @@ use crate::archive::Archive;
 use crate::base::error::Result;
 use crate::engine::records::Timelines;
 use crate::engine::records::run_history::{HistoryEntry, UndoMarks};
-use crate::engine::store::record::{Operation, Outcome, RunEvent};
+use crate::store::record::{Operation, Outcome, RunEvent};
 
 /// A run of the agent.
 pub(super) enum ScannedRun {

@@ -20,7 +20,7 @@ use crate::baseline::seal::{BaselineSeal, SealFiles, is_baseline_name, reseal_hi
 use crate::baseline::{BaselineRefusal, WriterWait};
 use crate::config::SealRequirement;
 use crate::engine::records::Verifier;
-use crate::engine::store::record::LedgerPosition;
+use crate::store::record::LedgerPosition;
 
 /// Time before the expiry of a seal in which a note announces it.
 const EXPIRY_NOTICE_DAYS: i64 = 14;

@@ -9,10 +9,10 @@ use super::{LastRunSeen, Run, UnchangedAgent};
 use crate::base::error::{Error, ErrorKind};
 use crate::engine::runs::retention::{Deletion, RetentionScope};
 use crate::engine::runs::run_report::{AgentResult, RunReport};
-use crate::engine::store::address::RecordedAddress;
-use crate::engine::store::record::{Outcome, RunEvent};
-use crate::engine::store::run_log;
-use crate::engine::store::unchanged_record::merge_unchanged;
+use crate::store::address::RecordedAddress;
+use crate::store::record::{Outcome, RunEvent};
+use crate::store::run_log;
+use crate::store::unchanged_record::merge_unchanged;
 
 /// The end of a run.
 pub(super) struct RunEnding<'r, 'a> {

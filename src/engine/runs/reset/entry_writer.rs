@@ -9,9 +9,9 @@ use crate::base::digest::Digest;
 use crate::base::error::Error;
 use crate::boundary::Baseline;
 use crate::config::Agent;
-use crate::engine::store::record::FileState;
 use crate::engine::watch::Scanner;
 use crate::engine::watch::classify::{Classification, MemoryAccumulator, classify, window_size};
+use crate::store::record::FileState;
 
 /// The baselines that a memory is classified against.
 pub(super) struct References {

@@ -22,11 +22,11 @@ use crate::base::error::{Error, ErrorKind};
 use crate::base::threads::KeptThreads;
 use crate::config::Agent;
 use crate::engine::runs::plan::{PlanStep, SkippedAgent};
-use crate::engine::store::journal::{Journal, JournalRecord};
-use crate::engine::store::ledger::FailedAttempt;
-use crate::engine::store::lock::AgentLock;
-use crate::engine::store::record::{FileState, Outcome, RunEvent};
 use crate::engine::watch::parallel::Site;
+use crate::store::journal::{Journal, JournalRecord};
+use crate::store::ledger::FailedAttempt;
+use crate::store::lock::AgentLock;
+use crate::store::record::{FileState, Outcome, RunEvent};
 use crate::transport::{FailureCause, OnConnected, SwapOutcome, UnsyncedObject};
 use ended_turns::EndedTurn;
 

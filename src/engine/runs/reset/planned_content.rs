@@ -7,15 +7,15 @@ use super::Run;
 use crate::base::error::{Error, ErrorKind};
 use crate::boundary::Baseline;
 use crate::config::Agent;
-use crate::engine::kept_scratch::KeptScratch;
 use crate::engine::runs::content::{ContentPart, ContentParts, Replacement};
 use crate::engine::runs::plan::{
     PlanBinding, PlanStep, StepAction, UndoMode, nothing_to_append_to_error,
 };
 use crate::engine::runs::push::{self, DividedMemory, PushContent};
 use crate::engine::runs::undo::{self, AgentRecords, InstallSource, UndoRecords};
-use crate::engine::store::record::{FileState, RunEvent};
 use crate::engine::watch::classify::count_lines;
+use crate::store::kept_scratch::KeptScratch;
+use crate::store::record::{FileState, RunEvent};
 use crate::transport::MemoryObject;
 
 impl Run<'_> {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::engine::runs::plan::PlanStep;
-use crate::engine::store::ledger::FailedAttempt;
-use crate::engine::store::lock::AgentLock;
+use crate::store::ledger::FailedAttempt;
+use crate::store::lock::AgentLock;
 
 /// An agent that waits for its turn.
 pub(super) struct QueuedTurn<'a> {

@@ -16,12 +16,12 @@ use crate::base::durable;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::config::Agent;
 use crate::engine::runs::Runs;
-use crate::engine::store::address::{connection_target, host_name};
-use crate::engine::store::journal::{
+use crate::store::address::{connection_target, host_name};
+use crate::store::journal::{
     Journal, JournalRecord, Transaction, damaged_journal_error, read_journal,
 };
-use crate::engine::store::lock::AgentLock;
-use crate::engine::store::record::{FileChange, FileState, Operation, Outcome, RunEvent};
+use crate::store::lock::AgentLock;
+use crate::store::record::{FileChange, FileState, Operation, Outcome, RunEvent};
 use crate::transport::{
     FailureCause, InstalledMemory, InterruptedRun, MemoryDirectory, SwapProgress, TransportError,
     UnsyncedObject,

@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use super::Run;
 use crate::archive::{Archive, EntryKind, WrittenEntry};
 use crate::config::{Agent, FindingsPolicy};
-use crate::engine::store::journal::{Journal, JournalRecord};
-use crate::engine::store::record::RunEvent;
 use crate::lint::ScanSummary;
+use crate::store::journal::{Journal, JournalRecord};
+use crate::store::record::RunEvent;
 
 /// An entry with two names, one of them in the quarantine.
 pub(super) struct ReleasedEntry {

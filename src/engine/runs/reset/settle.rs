@@ -16,9 +16,9 @@ use crate::base::digest::{Digest, Hasher};
 use crate::base::error::{Error, ErrorKind};
 use crate::config::Agent;
 use crate::engine::runs::content::ContentParts;
-use crate::engine::store::journal::{Journal, JournalRecord};
-use crate::engine::store::record::{FileChange, FileState};
 use crate::engine::watch::degraded;
+use crate::store::journal::{Journal, JournalRecord};
+use crate::store::record::{FileChange, FileState};
 use crate::transport::{
     Attributes, DisplacedObject, FileReader, MemoryDirectory, SettleOutcome, SpecialFile, Stamp,
     SwapMethod, TransportError,

@@ -5,10 +5,10 @@ use super::Run;
 use crate::baseline::BaselineRefusal;
 use crate::config::Agent;
 use crate::engine::runs::run_report::AgentResult;
-use crate::engine::store::record::{Operation, Outcome};
-use crate::engine::store::state::State;
-use crate::engine::store::state_log::{SeenState, StateNote, StateObserver};
 use crate::engine::watch::classify::{Classification, NO_MEMORY_REASON, describe_oversize};
+use crate::store::record::{Operation, Outcome};
+use crate::store::state::State;
+use crate::store::state_log::{SeenState, StateNote, StateObserver};
 use crate::transport::{FailureCause, MemoryObject};
 
 impl Run<'_> {

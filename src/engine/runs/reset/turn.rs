@@ -16,12 +16,12 @@ use crate::config::Agent;
 use crate::engine::runs::content::{ContentParts, Replacement};
 use crate::engine::runs::plan::{PlanStep, PlannedFile};
 use crate::engine::shared_memories::sharing_error;
-use crate::engine::store::address::connection_target;
-use crate::engine::store::journal::{Journal, JournalRecord, Transaction, TransactionFile};
-use crate::engine::store::lock;
-use crate::engine::store::lock::AgentLock;
-use crate::engine::store::record::{FileState, RunEvent};
 use crate::engine::watch::degraded;
+use crate::store::address::connection_target;
+use crate::store::journal::{Journal, JournalRecord, Transaction, TransactionFile};
+use crate::store::lock;
+use crate::store::lock::AgentLock;
+use crate::store::record::{FileState, RunEvent};
 use crate::transport::{
     Attributes, ByteSink, FailureCause, MemoryDirectory, NewMemory, StagedAttributes, SwapForecast,
     SwapMethod, SwapOutcome, TransportError, UnsyncedObject,

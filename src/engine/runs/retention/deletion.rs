@@ -12,8 +12,8 @@ use crate::base::error::{Error, Result};
 use crate::baseline::StoredVersion;
 use crate::engine::runs::Retention;
 use crate::engine::runs::plan::RetentionPlan;
-use crate::engine::store::lock;
-use crate::engine::store::record::{MAX_NAMES_PER_RECORD, Operation, RunEvent};
+use crate::store::lock;
+use crate::store::record::{MAX_NAMES_PER_RECORD, Operation, RunEvent};
 
 /// The entries or versions that one record of a deletion names.
 enum ExpiredPart<'e> {

@@ -11,8 +11,8 @@ use crate::archive::search::{EntryFacts, EntryFilter};
 use crate::archive::{Archive, ArchiveEntry, Pins};
 use crate::base::error::{Error, Result};
 use crate::engine::runs::Retention;
-use crate::engine::store::entry_directories::EntryDirectory;
 use crate::lint::ScanSummary;
+use crate::store::entry_directories::EntryDirectory;
 
 /// An entry, and the reasons to keep it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -12,9 +12,9 @@ use crate::base::digest::Digest;
 use crate::base::error::Result;
 use crate::boundary::BoundaryRule;
 use crate::engine::runs::Retention;
-use crate::engine::store::record::{FileState, LedgerRecord, Operation, Outcome, RunEvent};
-use crate::engine::store::unchanged_agents::UnchangedAgents;
 use crate::lint::ScanSummary;
+use crate::store::record::{FileState, LedgerRecord, Operation, Outcome, RunEvent};
+use crate::store::unchanged_agents::UnchangedAgents;
 
 /// Number of versions that were pushed to an agent last and are kept whatever their age: the one
 /// that its memory has, and the one before.

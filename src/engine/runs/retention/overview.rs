@@ -16,7 +16,7 @@ use crate::base::digest::Digest;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::untrusted::serialize_path;
 use crate::engine::runs::Retention;
-use crate::engine::store::record::Outcome;
+use crate::store::record::Outcome;
 
 /// Retention times, in days, whose gain is shown if they are shorter than the configured one.
 const SHORTER_DAYS: [u32; 8] = [365, 180, 90, 21, 14, 7, 3, 1];

@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::config::Config;
 use crate::engine::runs::plan::Plan;
 use crate::engine::runs::run_report::AgentResult;
-use crate::engine::store::record::Outcome;
+use crate::store::record::Outcome;
 
 /// The agents whose entries retention may delete: those of a run that ended without a failure, and
 /// those that left the config. A reset that the full disk of the archive prevented does not count as a

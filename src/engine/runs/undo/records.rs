@@ -12,9 +12,9 @@ use crate::archive;
 use crate::base::error::{Error, Result};
 use crate::config::Agent;
 use crate::engine::runs::content::UndoSources;
-use crate::engine::store::address::{AddressFilter, RecordedAddress};
-use crate::engine::store::ledger::{LedgerScan, ReverseScan, read_undone_runs};
-use crate::engine::store::record::{FileState, LedgerPosition, LedgerRecord, Operation, RunEvent};
+use crate::store::address::{AddressFilter, RecordedAddress};
+use crate::store::ledger::{LedgerScan, ReverseScan, read_undone_runs};
+use crate::store::record::{FileState, LedgerPosition, LedgerRecord, Operation, RunEvent};
 use crate::transport::ObjectId;
 
 /// Up to this number of changes a search is evaluated after each one, and above it whenever the

@@ -5,8 +5,8 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use crate::baseline::seal;
-use crate::engine::store::lock;
 use crate::engine::watch::Watch;
+use crate::store::lock;
 
 #[derive(Clone)]
 pub(super) enum ChangeTarget {

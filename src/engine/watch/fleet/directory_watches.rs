@@ -16,8 +16,8 @@ use super::{FleetEvent, UNWATCHED_SWEEP_INTERVAL, WatchLoop};
 use crate::base::durable;
 use crate::base::error::ErrorKind;
 use crate::engine::Observation;
-use crate::engine::store::lock;
 use crate::engine::watch::Watch;
+use crate::store::lock;
 
 /// Maximum number of directories that are watched per turn after the first read.
 const MAX_WATCHES_PER_TURN: usize = 256;

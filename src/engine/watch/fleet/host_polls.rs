@@ -17,9 +17,9 @@ use self::poll_schedule::PollSchedule;
 use super::observation_stamps::{AgentStamps, MemoryStamps, ObservationStamps};
 use super::{FleetEvent, JobCounter};
 use crate::base::error::Error;
-use crate::engine::store::state_log::StateNote;
 use crate::engine::watch::Watch;
 use crate::engine::{HostStatus, Observation};
+use crate::store::state_log::StateNote;
 use crate::transport::{
     ConnectionStatus, MemoryObject, ProbeOutcome, Reachability, Transport, TransportError,
 };

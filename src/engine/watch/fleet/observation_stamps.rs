@@ -12,10 +12,10 @@ use crate::baseline;
 use crate::baseline::seal::{self, SealMeta};
 use crate::config::Agent;
 use crate::engine::Observation;
-use crate::engine::store::lock::LockDirectory;
-use crate::engine::store::observation::Blocker;
 use crate::engine::watch::Watch;
 use crate::engine::watch::content_cache::RECENT_CHANGE;
+use crate::store::lock::LockDirectory;
+use crate::store::observation::Blocker;
 use crate::transport::{FileMetadata, MemoryObject, Stamp, TransportError};
 
 /// The known stamps of agents.

@@ -9,8 +9,8 @@ use crate::engine::runs::plan::PlannedFile;
 use crate::engine::runs::reset::early_end::EarlyEnd;
 use crate::engine::runs::reset::entry_writer::PendingEntry;
 use crate::engine::runs::undo::InstallSource;
-use crate::engine::store::record::{FileChange, FileState};
 use crate::engine::watch::classify::MemoryAccumulator;
+use crate::store::record::{FileChange, FileState};
 use crate::transport::{MemoryDirectory, MemoryObject};
 
 impl MemoryCapture<'_, '_> {

@@ -13,10 +13,10 @@ use crate::engine::runs::reset::UnchangedAgent;
 use crate::engine::runs::reset::screening::{EntryJournal, ReleasedEntry};
 use crate::engine::runs::reset::unrecorded::append_unrecorded_note;
 use crate::engine::runs::run_report::{AgentResult, RunProgress};
-use crate::engine::store::lock::AgentLock;
-use crate::engine::store::record::{Operation, Outcome, RunEvent};
-use crate::engine::store::run_log;
 use crate::engine::watch::parallel::Site;
+use crate::store::lock::AgentLock;
+use crate::store::record::{Operation, Outcome, RunEvent};
+use crate::store::run_log;
 
 /// A finished turn that is not reported yet.
 pub(super) struct EndedTurn {

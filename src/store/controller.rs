@@ -1,0 +1,96 @@
+//! What the controller's own files depend on: the config, the clock, the archive, and in whose name
+//! this process acts.
+
+use std::sync::Arc;
+
+use crate::archive::{Archive, ExpectedArchive};
+use crate::base::clock::Clock;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::config::{Agent, Config};
+use crate::store::ledger;
+use crate::store::trigger::Trigger;
+
+/// The config, the clock and the archive, and in whose name this process acts.
+pub struct Controller {
+    config: Config,
+    clock: Arc<dyn Clock>,
+    archive: Archive,
+    user: String,
+    trigger: Trigger,
+}
+
+impl Controller {
+    /// Creates a controller, whose archive is that of the config; its members can read the archive if
+    /// it has a group. Reads and writes nothing.
+    pub fn new(
+        config: Config,
+        clock: Arc<dyn Clock>,
+        archive_group: Option<u32>,
+        user: String,
+        trigger: Trigger,
+    ) -> Controller {
+        let general = &config.general;
+        let archive = Archive::new(&general.archive_dir, general.archive_mode, archive_group);
+        let expected = |id| ExpectedArchive::new(id, ledger::read_archive_id, &config.path);
+        let archive = archive.with_expected(general.archive_id.map(expected));
+        Controller {
+            config,
+            clock,
+            archive,
+            user,
+            trigger,
+        }
+    }
+
+    /// The configuration; it does not change during a controller's life.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Source of all times.
+    pub fn clock(&self) -> &dyn Clock {
+        self.clock.as_ref()
+    }
+
+    /// Shared handle to the clock, for threads that outlive the controller.
+    pub fn clock_handle(&self) -> Arc<dyn Clock> {
+        Arc::clone(&self.clock)
+    }
+
+    /// The archive.
+    pub fn archive(&self) -> &Archive {
+        &self.archive
+    }
+
+    /// The operator's user name.
+    pub fn user(&self) -> &str {
+        &self.user
+    }
+
+    /// What starts the runs of this process.
+    pub fn trigger(&self) -> Trigger {
+        self.trigger
+    }
+
+    /// Returns the command line of a verb with its arguments, for messages.
+    pub fn command_line(&self, verb: &str) -> String {
+        self.config.invocation.command_line(verb)
+    }
+
+    /// Returns the agent of this name.
+    ///
+    /// # Errors
+    /// [`ErrorKind::User`], with a suggestion, when the config has no such agent.
+    pub fn agent(&self, name: &str) -> Result<&Agent> {
+        self.config.agent(name).ok_or_else(|| {
+            let error = Error::new(ErrorKind::User, format!("no agent named {name}"));
+            match self.config.suggest_agent(name) {
+                Some(near) => error.with_hint(format!("did you mean {near}?")),
+                None => error.with_hint(format!(
+                    "run `{}` to list all agents",
+                    self.command_line("status")
+                )),
+            }
+        })
+    }
+}

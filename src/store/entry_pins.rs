@@ -1,0 +1,118 @@
+//! Pins of entries: retention deletes no pinned entry. Each change of a pin has a record.
+
+use std::path::PathBuf;
+
+use crate::archive::{PinFault, Pins};
+use crate::base::error::Result;
+use crate::store::record::{MAX_NAMES_PER_RECORD, Operation, RunEvent, new_run_id};
+use crate::store::{Entries, lock};
+
+impl Entries {
+    /// Lines of the pins file that name no entry.
+    ///
+    /// # Errors
+    /// The pins cannot be read.
+    pub fn pin_faults(&self) -> Result<Vec<PinFault>> {
+        Ok(Pins::read(self.controller.archive())?.find_faults())
+    }
+
+    /// Pins or unpins entries, all of them or none, and records that; also what an earlier call did and
+    /// could not record. A path may be typed in any form that leads to the entry; the pin has the
+    /// entry's own name. Returns the entries that were changed.
+    ///
+    /// # Errors
+    /// A path that leads to no entry, or the system's error.
+    pub fn set_pinned(&self, entries: &[PathBuf], is_pinned: bool) -> Result<Vec<PathBuf>> {
+        let _lock = lock::lock_pins(self.controller.archive(), self.controller.clock())?;
+        let mut pins = Pins::read(self.controller.archive())?;
+        let (mut changed, mut pinned) = (Vec::new(), Vec::new());
+        for typed in entries {
+            let entry = self.controller.archive().resolve_typed_path(typed);
+            // A deleted entry can still be unpinned.
+            let is_known = |entry: &PathBuf| -> Result<bool> {
+                Ok(!is_pinned && pins.contains(entry)
+                    || self.controller.archive().find_entry(entry)?.is_some())
+            };
+            let is_known = entry.as_ref().map(is_known).transpose()?;
+            let (Some(entry), Some(true)) = (entry, is_known) else {
+                return Err(self.unknown_entry_error(typed));
+            };
+            let is_new = if is_pinned {
+                pins.add(&entry)?
+            } else {
+                pins.remove(&entry)
+            };
+            if is_new {
+                changed.push(entry);
+            } else if is_pinned {
+                pinned.push(entry);
+            }
+        }
+        if !changed.is_empty()
+            && let Err(error) = pins.write(self.controller.archive())
+        {
+            let now = Pins::read(self.controller.archive());
+            let is_done = |now: &Pins| changed.iter().all(|it| now.contains(it) == is_pinned);
+            let has_taken_effect = now.is_ok_and(|now| is_done(&now));
+            return Err(if has_taken_effect {
+                error.with_context("the change took effect, but may not be on the disk")
+            } else {
+                error
+            });
+        }
+        let mut unrecorded = self.without_pin_record(pinned)?;
+        unrecorded.extend(changed.iter().cloned());
+        if !unrecorded.is_empty() {
+            self.record_pins(&unrecorded, is_pinned)?;
+        }
+        Ok(changed)
+    }
+
+    /// Returns those of these pinned entries whose last record does not say that they were pinned. Records
+    /// that cannot be read may say so.
+    fn without_pin_record(&self, mut pinned: Vec<PathBuf>) -> Result<Vec<PathBuf>> {
+        if pinned.is_empty() {
+            return Ok(pinned);
+        }
+        let (mut unrecorded, mut unread) = (Vec::new(), None);
+        let (mut back, _) = self.ledger.scan_backwards()?;
+        while !pinned.is_empty() {
+            let next = back.next_readable(&mut unread, |it| it.is_about_archive())?;
+            let Some((_, record)) = next else { break };
+            let event = record.event;
+            let is_named = |entry: &mut PathBuf| event.pinned_entries.contains(entry);
+            let named = pinned.extract_if(.., is_named);
+            if event.operation == Operation::Pin {
+                named.for_each(drop);
+            } else {
+                unrecorded.extend(named);
+            }
+        }
+        unrecorded.extend(pinned.into_iter().filter(|_| unread.is_none()));
+        Ok(unrecorded)
+    }
+
+    fn record_pins(&self, entries: &[PathBuf], is_pinned: bool) -> Result<()> {
+        let (act, word) = if is_pinned {
+            (Operation::Pin, "pinned")
+        } else {
+            (Operation::Unpin, "unpinned")
+        };
+        let run = new_run_id();
+        let events = entries.chunks(MAX_NAMES_PER_RECORD).map(|some| {
+            let (trigger, user) = (self.controller.trigger(), self.controller.user());
+            let mut event = RunEvent::for_archive(&run, act, trigger, user);
+            let first = some.first().map(|entry| entry.display().to_string());
+            let more = some.len() - 1;
+            event.note = first.map(|first| match more {
+                0 => first,
+                more => format!("{first} and {more} more"),
+            });
+            event.pinned_entries = some.to_vec();
+            event
+        });
+        self.ledger.append(events.collect()).map_err(|error| {
+            error.with_context(format!("{word}, but cannot record it in the ledger"))
+        })
+    }
+}

@@ -1,0 +1,246 @@
+//! Reads a ledger from its last record backwards, and checks that each line is the one that the
+//! following line continues. It reads the active file in chunks, then one segment after the other,
+//! each as a whole.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::os::unix::fs::FileExt;
+
+use serde::Deserialize;
+
+use super::files::{LedgerFiles, RecordPlace};
+use super::record_line::{MAX_RECORD_BYTES, describe_fault, deserialize_seq};
+use super::segment::Segment;
+use crate::base::digest::Digest;
+use crate::base::error::{Error, PathContext, Result};
+use crate::base::moment::Zone;
+use crate::store::record::{LedgerPosition, LedgerRecord};
+
+/// How many bytes are read at a time.
+const READ_CHUNK_BYTES: u64 = 256 * 1024;
+
+/// The fields that are parsed of every record, wanted or not.
+#[derive(Deserialize)]
+pub struct RecordSummary<'l> {
+    /// Its number.
+    #[serde(deserialize_with = "deserialize_seq")]
+    pub seq: u64,
+    #[serde(rename = "prev")]
+    /// Digest of the line before, without its line feed.
+    pub previous_digest: Digest,
+    /// Its run.
+    #[serde(borrow)]
+    pub run: Cow<'l, str>,
+    /// Its agent; empty where it has none, or several.
+    #[serde(borrow)]
+    pub agent: Cow<'l, str>,
+    #[serde(default)]
+    unchanged: Option<UnchangedNames>,
+}
+
+/// The names in the record of several unchanged agents.
+#[derive(Deserialize)]
+struct UnchangedNames {
+    agents: BTreeMap<String, Vec<String>>,
+}
+
+impl RecordSummary<'_> {
+    /// Returns whether the record is about an agent, alone or among others.
+    pub fn is_about_agent(&self, agent: &str) -> bool {
+        match &self.unchanged {
+            None => self.agent == agent,
+            Some(list) => list.agents.values().flatten().any(|name| name == agent),
+        }
+    }
+
+    /// Returns whether the record is about the archive or baselines, and no agent.
+    pub fn is_about_archive(&self) -> bool {
+        self.agent.is_empty() && self.unchanged.is_none()
+    }
+}
+
+/// A backward scan of a ledger.
+pub struct ReverseScan {
+    files: LedgerFiles,
+    /// The zone of the records' times.
+    zone: Zone,
+    /// The segment that is read now; none for the active file.
+    segment: Option<Segment>,
+    /// The end of the next line; its beginning is found by reading. In a segment the offset is that
+    /// of the decompressed lines.
+    end: LedgerPosition,
+    /// The scan stops after the record that follows this number.
+    after_seq: u64,
+    /// The bytes before `end` that were read and not parsed yet; all of them in a segment.
+    buffer: Vec<u8>,
+}
+
+impl ReverseScan {
+    /// Starts a scan backwards from a position up to which the ledger was read before.
+    pub fn new(files: LedgerFiles, end: LedgerPosition, zone: Zone) -> ReverseScan {
+        ReverseScan {
+            files,
+            zone,
+            segment: None,
+            end,
+            after_seq: 0,
+            buffer: Vec::new(),
+        }
+    }
+
+    /// Limits the scan to the records after the one with this number.
+    pub fn stopping_after(self, seq: u64) -> ReverseScan {
+        ReverseScan {
+            after_seq: seq,
+            ..self
+        }
+    }
+
+    /// Returns whether the scan has left the active file: an error then is about older records only.
+    fn is_in_segment(&self) -> bool {
+        self.segment.is_some() || self.end.offset == 0
+    }
+
+    /// Returns the next wanted record as [`ReverseScan::next_matching`] does, and none as well before
+    /// a segment that cannot be read: the error is put into `unread`.
+    ///
+    /// # Errors
+    /// As [`ReverseScan::next_matching`], in the active file.
+    pub fn next_readable(
+        &mut self,
+        unread: &mut Option<Error>,
+        is_wanted: impl FnMut(&RecordSummary<'_>) -> bool,
+    ) -> Result<Option<(LedgerPosition, LedgerRecord)>> {
+        match self.next_matching(is_wanted) {
+            Err(error) if self.is_in_segment() => {
+                *unread = Some(error);
+                Ok(None)
+            }
+            next => next,
+        }
+    }
+
+    /// Returns the next wanted record, with its position; None at the beginning of the ledger.
+    ///
+    /// # Errors
+    /// A line that is not the one that the following record continues; a segment that cannot be
+    /// read.
+    pub fn next_matching(
+        &mut self,
+        mut is_wanted: impl FnMut(&RecordSummary<'_>) -> bool,
+    ) -> Result<Option<(LedgerPosition, LedgerRecord)>> {
+        while self.end.seq > self.after_seq {
+            if self.end.offset == 0 {
+                self.open_segment()?;
+            }
+            let line_start = self.find_line_start()?;
+            let start = self.end.offset - self.buffer.len() as u64;
+            let line = &self.buffer[(line_start - start) as usize..self.buffer.len() - 1];
+            if Digest::of(line) != self.end.line_digest {
+                return Err(self.chain_error("the following line continues another one"));
+            }
+            let no_record = |error: serde_json::Error| {
+                self.chain_error(&format!("it is not a record: {}", describe_fault(&error)))
+            };
+            let summary: RecordSummary<'_> = serde_json::from_slice(line).map_err(no_record)?;
+            let is_first = summary.seq == 1;
+            let is_at_begin = line_start == 0;
+            if summary.seq != self.end.seq
+                || is_first && (!is_at_begin || summary.previous_digest != Digest::ZERO)
+                || is_at_begin
+                    && self
+                        .segment
+                        .as_ref()
+                        .is_some_and(|it| it.first != summary.seq)
+            {
+                return Err(self.chain_error("it has the wrong number"));
+            }
+            let record = if is_wanted(&summary) {
+                let mut record = LedgerRecord::parse(line).map_err(no_record)?;
+                record.time = self.zone.at(record.time);
+                Some(record)
+            } else {
+                None
+            };
+            let position = match &self.segment {
+                None => LedgerPosition {
+                    line_start,
+                    ..self.end
+                },
+                // A record in a segment is found by its number.
+                Some(_) => LedgerPosition {
+                    line_start: 0,
+                    offset: 0,
+                    ..self.end
+                },
+            };
+            self.end = LedgerPosition {
+                seq: summary.seq - 1,
+                offset: line_start,
+                line_start,
+                line_digest: summary.previous_digest,
+            };
+            self.buffer.truncate((line_start - start) as usize);
+            if let Some(record) = record {
+                return Ok(Some((position, record)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Reads the segment that ends with the next record.
+    fn open_segment(&mut self) -> Result<()> {
+        let seq = self.end.seq;
+        let segment = match self.files.find_record(seq)? {
+            RecordPlace::Segment(segment) => segment,
+            RecordPlace::Missing(last) => return Err(self.files.missing_error(seq, last)),
+            RecordPlace::Active => return Err(self.chain_error("it has the wrong number")),
+        };
+        if segment.last != seq {
+            let why = "has records that follow others, too";
+            return Err(segment.damage_error(why));
+        }
+        self.buffer = segment.read_whole()?;
+        self.end.offset = self.buffer.len() as u64;
+        self.segment = Some(segment);
+        Ok(())
+    }
+
+    fn chain_error(&self, why: &str) -> Error {
+        let seq = self.end.seq;
+        match &self.segment {
+            Some(segment) => {
+                let line = seq.saturating_add(1).saturating_sub(segment.first);
+                segment.damage_error(&format!("is broken at line {line}: {why}"))
+            }
+            None => self.files.broken_error(seq, why),
+        }
+    }
+
+    /// Returns the offset of the line that ends at `end`, and reads all of it into `buffer`.
+    fn find_line_start(&mut self) -> Result<u64> {
+        loop {
+            let start = self.end.offset - self.buffer.len() as u64;
+            let before = self.buffer.len().saturating_sub(1);
+            let line_feed = self.buffer[..before].iter().rposition(|it| *it == b'\n');
+            if let Some(at) = line_feed {
+                return Ok(start + at as u64 + 1);
+            }
+            if start == 0 {
+                return Ok(0);
+            }
+            let Some(file) = self.files.active() else {
+                return Err(self.chain_error("its file is missing"));
+            };
+            if self.buffer.len() as u64 > MAX_RECORD_BYTES {
+                return Err(self.chain_error("it is too long for a record"));
+            }
+            let length = READ_CHUNK_BYTES.max(self.buffer.len() as u64).min(start);
+            let mut chunk = vec![0; length as usize];
+            file.read_exact_at(&mut chunk, start - length)
+                .with_path("read", self.files.path())?;
+            chunk.append(&mut self.buffer);
+            self.buffer = chunk;
+        }
+    }
+}

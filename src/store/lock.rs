@@ -1,0 +1,812 @@
+//! Locks between runs: kernel locks on files that only their owner may open. The death of a holder
+//! releases its lock; a refusal names a living holder.
+//!
+//! `<archive_dir>/.shepherd/locks/`; only one of these files is ever removed (below):
+//!
+//! | file | holder of its lock |
+//! |---|---|
+//! | `AGENT.lock` | the run that works on an agent, or the command that prunes its entries |
+//! | `AGENT.queue` | the run that waits for that run to end |
+//! | `.ledger.lock` | a process that appends to the ledger, or replaces its active file |
+//! | `.index.lock` | a process that changes the search index |
+//! | `.index-turn.lock` | a search that begins to read it, or a process that waits to replace its file |
+//! | `.index-use.lock` | up to [`MAX_INDEX_USERS`] searches that read it, or a process that replaces its file |
+//! | `.pins.lock` | a process that changes pins or deletes entries |
+//! | `.replace.lock` | up to [`MAX_REPLACING_RUNS`] runs that replace memories |
+//! | `.alerts.lock` | a process that reads and writes the file of the alerts |
+//! | `.alert-delivery.lock` | the process that delivers alerts |
+//! | `.scheduler-HASH.lock` | `schedule run` of a config, whose path has this hash |
+//! | `.schedule.lock` | a process that pauses, resumes or skips scheduled resets |
+//! | `.versions.lock` | a process that deletes baseline versions: see [`crate::baseline`] |
+//!
+//! All of them have mode 0600, also with `archive_group`: a user who may open a file for reading
+//! can hold a shared lock on it for ever, and so block every run. Members of the group see the
+//! names of these files, and read in `AGENT.holder`, of mode 0640, which run holds an agent since
+//! when. A lock that they take on that file, on the ledger or on an entry blocks no run; it can
+//! hide a run from other members.
+//!
+//! Earlier versions created the files with mode 0640, and a process may have one open since then:
+//! such a file is replaced once no run holds its lock.
+
+mod lock_directory;
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek};
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use chrono::{DateTime, FixedOffset};
+use serde::{Deserialize, Serialize};
+
+use super::record::new_run_id;
+use super::semaphore::{Permit, WaitLimit, acquire, try_acquire_all};
+use crate::archive::{Archive, PROGRAM_DIRECTORY_NAME};
+use crate::base::clock::Clock;
+use crate::base::digest::Digest;
+use crate::base::durable;
+use crate::base::error::{Error, ErrorKind, PathContext, Result};
+use crate::base::moment::Zone;
+use crate::base::quantity::describe_duration;
+use crate::base::sys::{self, LockConflict};
+use crate::baseline::seal::SEAL_LOCK_FILE_NAME;
+use crate::config::config_identity;
+use crate::store::Locks;
+use crate::store::trigger::Trigger;
+pub(crate) use lock_directory::LockDirectory;
+
+/// Maximum number of runs that replace memories at the same time. It bounds the records that wait
+/// for the ledger and must not be given up.
+pub const MAX_REPLACING_RUNS: u64 = 16;
+
+/// Maximum number of editors, seals and restores of baselines at the same time.
+const MAX_BASELINE_EDITS: u64 = 64;
+
+/// Maximum number of searches that read the index at the same time.
+const MAX_INDEX_USERS: u64 = 64;
+
+/// Maximum wait for searches that read the index.
+const INDEX_USERS_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Maximum wait for the ledger, for the pins or for a permit to replace memories.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Interval at which a waiting run checks whether a lock is free.
+const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Mode of every lock file.
+const LOCK_FILE_MODE: u32 = 0o600;
+
+/// Length of the line that describes the holder, padded with spaces.
+const HOLDER_LINE_BYTES: usize = 255;
+
+/// Attempts to read a new holder's description, without a pause.
+const HOLDER_READ_ATTEMPTS: usize = 2000;
+
+/// Attempts after a refusal, with a pause in between: on a busy machine a new holder may wait for a
+/// processor before it can write its description.
+const HOLDER_READ_ATTEMPTS_ON_REFUSAL: usize = 500;
+const HOLDER_READ_INTERVAL: Duration = Duration::from_millis(2);
+
+/// Description of a lock's holder, as the holder wrote it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LockHolder {
+    /// Process id.
+    pub pid: u32,
+    /// Name of the operator.
+    pub user: String,
+    /// Time of acquisition.
+    pub since: DateTime<FixedOffset>,
+    /// Id of the run.
+    pub run: String,
+    /// What started the run; none in descriptions of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trigger: Option<Trigger>,
+    /// Name of its machine; none in descriptions of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+}
+
+impl LockHolder {
+    /// Returns how long the lock has been held at the time `now`, in seconds; 0 if the clock was set
+    /// back.
+    pub fn held_seconds(&self, now: DateTime<FixedOffset>) -> u64 {
+        (now - self.since).num_seconds().max(0).unsigned_abs()
+    }
+}
+
+/// Words how long a lock has been held at the time `now`, and by whom: "locked for 2 h 10 min by run
+/// 5a10 of ops@build-1 (timer, process 4711, since 2026-03-14 01:00:06)". The duration comes first: a
+/// narrow column cuts the end. It is left out below a minute: it would soon be wrong where the text
+/// stays on a screen. `None` stands for a holder that has not written who it is.
+pub fn describe_lock(
+    holder: Option<&LockHolder>,
+    now: DateTime<FixedOffset>,
+    zone: Zone,
+) -> String {
+    let Some(holder) = holder else {
+        return "locked by another run".to_string();
+    };
+    let host = holder
+        .host
+        .as_ref()
+        .map_or(String::new(), |host| format!("@{host}"));
+    let trigger = holder
+        .trigger
+        .map_or(String::new(), |it| format!("{}, ", it.as_str()));
+    let duration = match holder.held_seconds(now) {
+        ..60 => String::new(),
+        seconds => format!("for {} ", describe_duration(seconds)),
+    };
+    format!(
+        "locked {duration}by run {} of {}{host} ({trigger}process {}, since {})",
+        holder.run,
+        holder.user,
+        holder.pid,
+        zone.format_second(holder.since)
+    )
+}
+
+/// The lock of an agent; dropping it releases the lock.
+#[derive(Debug)]
+pub struct AgentLock {
+    file: File,
+    /// The file with the holder's description, if that is not the lock file itself.
+    holder_file: Option<File>,
+}
+
+impl Drop for AgentLock {
+    /// Unlocks explicitly: a child process that another thread is just starting has a copy of the
+    /// descriptor until it executes its program, so a close would not release the lock.
+    fn drop(&mut self) {
+        // The next holder must not be taken for this one.
+        let _ = self
+            .holder_file
+            .as_ref()
+            .unwrap_or(&self.file)
+            .write_at(b"\n", 0);
+        for file in self.holder_file.iter().chain([&self.file]) {
+            sys::unlock(file.as_fd());
+        }
+    }
+}
+
+/// Acquires the lock of an agent.
+///
+/// # Errors
+/// [`ErrorKind::Busy`], naming the holder, when another run has it; otherwise the system's error.
+pub fn acquire_agent_lock(
+    archive: &Archive,
+    agent: &str,
+    holder: &LockHolder,
+    zone: Zone,
+) -> Result<AgentLock> {
+    let path = lock_path(archive, agent);
+    let mut file = open_lock_file(archive, &path)?;
+    let mut read_attempts = 0;
+    // A refusal names the holder; a holder that has released the lock since refuses no run.
+    loop {
+        if sys::try_lock(file.as_fd()).with_path("lock", &path)? {
+            if is_still_at(&file, &path) {
+                break;
+            }
+            // The file was replaced between open and lock.
+            file = open_lock_file(archive, &path)?;
+            continue;
+        }
+        let mut options = OpenOptions::new();
+        let note =
+            durable::open_nofollow_nonblocking(&holder_path(archive, agent), options.read(true));
+        let found = note.ok().and_then(|mut file| read_holder(&mut file));
+        if found.is_none() && read_attempts < HOLDER_READ_ATTEMPTS_ON_REFUSAL {
+            read_attempts += 1;
+            std::thread::sleep(HOLDER_READ_INTERVAL);
+            continue;
+        }
+        // The run that is refused takes the lock at this moment.
+        let message = describe_lock(found.as_ref(), holder.since, zone);
+        return Err(Error::new(ErrorKind::Busy, message)
+            .with_hint("wait for that run to end; nothing was changed"));
+    }
+    let lock = AgentLock {
+        holder_file: open_holder_file(archive, agent),
+        file,
+    };
+    // The description is for people only: the kernel holds the lock, so a full disk does not
+    // prevent it. It is one line that overwrites the one before: a file of constant length needs no
+    // journal.
+    if let Ok(text) = serde_json::to_string(holder) {
+        let file = lock.holder_file.as_ref().unwrap_or(&lock.file);
+        let _ = file.write_all_at(format!("{text:<HOLDER_LINE_BYTES$}\n").as_bytes(), 0);
+    }
+    Ok(lock)
+}
+
+/// Opens the file in which members of the archive's group read the holder of a lock, and locks it
+/// if possible; none without a group.
+fn open_holder_file(archive: &Archive, agent: &str) -> Option<File> {
+    if !archive.has_group() {
+        return None;
+    }
+    let path = holder_path(archive, agent);
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    options.mode(archive.file_mode().as_raw_mode());
+    let file = durable::open_nofollow_nonblocking(&path, &mut options).ok()?;
+    archive.repair_program_file(&file, &path).ok()?;
+    let _ = sys::try_lock(file.as_fd());
+    Some(file)
+}
+
+/// Acquires the lock that protects pins and the deletion of entries.
+///
+/// # Errors
+/// [`ErrorKind::Busy`] when another process holds it for longer than a minute, otherwise the
+/// system's error.
+pub fn lock_pins(archive: &Archive, clock: &dyn Clock) -> Result<Permit> {
+    let path = archive.program_path("locks").join(".pins.lock");
+    let busy = "the pins are locked by another process";
+    acquire_permit(archive, &path, 1, clock, &|| false, busy)
+}
+
+/// Acquires the lock for appends to the ledger.
+///
+/// # Errors
+/// As [`lock_pins`].
+pub fn lock_ledger(archive: &Archive, clock: &dyn Clock) -> Result<Permit> {
+    let path = ledger_lock_path(archive);
+    let busy = "the ledger is locked by another process";
+    acquire_permit(archive, &path, 1, clock, &|| false, busy)
+}
+
+/// Acquires the lock for appends to the ledger as [`lock_ledger`] does; none if another process holds
+/// it or waits for it.
+///
+/// # Errors
+/// The system's error.
+pub fn try_lock_ledger(archive: &Archive, clock: &dyn Clock) -> Result<Option<Permit>> {
+    let path = ledger_lock_path(archive);
+    let wait = WaitLimit {
+        clock,
+        timeout: Duration::ZERO,
+        is_cancelled: &|| true,
+    };
+    acquire(open_lock_file(archive, &path)?, &path, 1, &wait)
+}
+
+fn ledger_lock_path(archive: &Archive) -> PathBuf {
+    archive.program_path("locks").join(".ledger.lock")
+}
+
+/// Acquires the lock for changes of the seal and of baseline files.
+///
+/// # Errors
+/// As [`lock_pins`].
+pub fn lock_seal(archive: &Archive, clock: &dyn Clock) -> Result<Permit> {
+    let path = archive.program_path("locks").join(SEAL_LOCK_FILE_NAME);
+    let busy = "the seal is locked by another process";
+    acquire_permit(archive, &path, 1, clock, &|| false, busy)
+}
+
+/// Marks that an operator edits baselines, until the result is dropped: until then the guard restores
+/// nothing. Several processes can hold it at the same time.
+///
+/// # Errors
+/// As [`lock_pins`], while the guard restores a baseline.
+pub fn mark_baseline_edit(archive: &Archive, clock: &dyn Clock) -> Result<Permit> {
+    let busy = "the guard is restoring a baseline";
+    let path = edit_lock_path(archive);
+    acquire_permit(archive, &path, MAX_BASELINE_EDITS, clock, &|| false, busy)
+}
+
+/// Keeps operators from editing baselines; none while one does.
+///
+/// # Errors
+/// The system's error.
+pub fn try_exclude_edits(archive: &Archive) -> Result<Option<Permit>> {
+    let path = edit_lock_path(archive);
+    try_acquire_all(open_lock_file(archive, &path)?, &path)
+}
+
+/// Acquires the lock for changes of the search index; none if another process holds it.
+///
+/// # Errors
+/// The system's error.
+pub fn try_lock_index(archive: &Archive) -> Result<Option<Permit>> {
+    let path = index_lock_path(archive);
+    try_acquire_all(open_lock_file(archive, &path)?, &path)
+}
+
+/// Acquires the lock for changes of the search index.
+///
+/// # Errors
+/// As [`lock_pins`].
+pub fn lock_index(archive: &Archive, clock: &dyn Clock) -> Result<Permit> {
+    let busy = "the search index is being updated by another process";
+    acquire_permit(
+        archive,
+        &index_lock_path(archive),
+        1,
+        clock,
+        &|| false,
+        busy,
+    )
+}
+
+/// Marks that a search reads the index, until the result is dropped: until then no process
+/// replaces its file. Several processes can hold it at the same time.
+///
+/// # Errors
+/// As [`lock_pins`], while a process replaces the index.
+pub fn mark_index_use(archive: &Archive, clock: &dyn Clock) -> Result<Permit> {
+    let busy = "the search index is being replaced by another process";
+    let turn = index_turn_path(archive);
+    let _turn = acquire_permit(archive, &turn, 1, clock, &|| false, busy)?;
+    let path = index_use_path(archive);
+    acquire_permit(archive, &path, MAX_INDEX_USERS, clock, &|| false, busy)
+}
+
+/// Keeps searches from reading the index, so that its file can be replaced. Waits for those in
+/// progress; later ones wait for it.
+///
+/// # Errors
+/// [`ErrorKind::Busy`] when one goes on for long, otherwise the system's error.
+pub fn exclude_index_users(archive: &Archive, clock: &dyn Clock) -> Result<Permit> {
+    let busy = "the search index is being replaced by another process";
+    let turn = index_turn_path(archive);
+    // Without a turn, searches that follow each other would never leave a gap.
+    let _turn = acquire_permit(archive, &turn, 1, clock, &|| false, busy)?;
+    let path = index_use_path(archive);
+    let end = clock.instant() + INDEX_USERS_TIMEOUT;
+    loop {
+        if let Some(permit) = try_acquire_all(open_lock_file(archive, &path)?, &path)? {
+            return Ok(permit);
+        }
+        if clock.instant() >= end {
+            let message = "the search index is in use by another process";
+            return Err(Error::new(ErrorKind::Busy, message));
+        }
+        clock.sleep(LOCK_POLL_INTERVAL);
+    }
+}
+
+fn index_lock_path(archive: &Archive) -> PathBuf {
+    archive.program_path("locks").join(".index.lock")
+}
+
+fn index_turn_path(archive: &Archive) -> PathBuf {
+    archive.program_path("locks").join(".index-turn.lock")
+}
+
+fn index_use_path(archive: &Archive) -> PathBuf {
+    archive.program_path("locks").join(".index-use.lock")
+}
+
+/// Takes the lock for changes of the last known states; none while another process holds it.
+///
+/// # Errors
+/// The system's error.
+pub fn try_lock_states(archive: &Archive) -> Result<Option<Permit>> {
+    let path = archive.program_path("locks").join(".states.lock");
+    try_acquire_all(open_lock_file(archive, &path)?, &path)
+}
+
+/// A lock that one process holds for long, and in which it says who it is; dropping it releases it.
+#[derive(Debug)]
+pub struct HolderLock {
+    /// The lock file, which describes the holder.
+    file: File,
+    path: PathBuf,
+    _permit: Permit,
+}
+
+impl Drop for HolderLock {
+    fn drop(&mut self) {
+        // The next holder must not be taken for this one.
+        let _ = self.file.write_at(b"\n", 0);
+    }
+}
+
+/// Words the process that holds such a lock: "process 4711 of root since 2026-03-14 01:00:06". `None`
+/// stands for a holder that has not written who it is.
+pub fn describe_holder(holder: Option<&LockHolder>, zone: Zone) -> String {
+    let Some(holder) = holder else {
+        return "another process".to_string();
+    };
+    let since = zone.format_second(holder.since);
+    let (pid, user) = (holder.pid, &holder.user);
+    format!("process {pid} of {user} since {since}")
+}
+
+/// What a lock with a holder is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HolderLockKind {
+    /// The file of the alerts; held while it is read and written.
+    AlertOutbox,
+    /// The delivery of alerts; held while it lasts.
+    AlertDelivery,
+    /// The schedule of a config; held by its `schedule run`.
+    Scheduler,
+}
+
+impl Locks {
+    /// Makes the runs of this process wait up to `timeout`, from now, for agents that other runs have
+    /// locked. A second call changes nothing.
+    pub(crate) fn set_timeout(&self, timeout: Duration) {
+        if !timeout.is_zero() {
+            let end = self.controller.clock().instant() + timeout;
+            let _ = self.deadline.set(end);
+        }
+    }
+
+    /// Returns whether runs wait for agents that other runs have locked.
+    pub fn has_timeout(&self) -> bool {
+        self.deadline.get().is_some()
+    }
+
+    /// Tries to take a lock, and writes who holds it.
+    ///
+    /// # Errors
+    /// The archive cannot be written.
+    pub fn try_lock_with_holder(&self, kind: HolderLockKind) -> Result<Option<HolderLock>> {
+        let path = self.holder_lock_path(kind);
+        let file = open_lock_file(self.controller.archive(), &path)?;
+        let description = file.try_clone().with_path("lock", &path)?;
+        let Some(permit) = try_acquire_all(file, &path)? else {
+            return Ok(None);
+        };
+        // For people only, so a full disk does not prevent the lock.
+        if let Ok(text) = serde_json::to_string(&self.new_lock_holder("")) {
+            let line = format!("{text:<HOLDER_LINE_BYTES$}\n");
+            let _ = description.write_all_at(line.as_bytes(), 0);
+        }
+        Ok(Some(HolderLock {
+            file: description,
+            path,
+            _permit: permit,
+        }))
+    }
+
+    /// Returns whether a lock that was taken earlier is the one that other processes find in the
+    /// archive now. Another archive has another one, and so has an archive that was deleted and created
+    /// again.
+    pub fn is_lock_in_force(&self, lock: &HolderLock, kind: HolderLockKind) -> bool {
+        lock.path == self.holder_lock_path(kind) && is_still_at(&lock.file, &lock.path)
+    }
+
+    /// Finds the holder of a lock without taking it; none when it is free, and no description for a
+    /// holder that has not written who it is.
+    pub fn find_lock_holder_of(&self, kind: HolderLockKind) -> Option<Option<LockHolder>> {
+        let path = self.holder_lock_path(kind);
+        let opened = durable::open_nofollow_nonblocking(&path, OpenOptions::new().read(true));
+        let mut file = opened.ok()?;
+        let conflict = sys::lock_conflict(file.as_fd()).ok()?;
+        (conflict == Some(LockConflict::Exclusive)).then(|| read_holder(&mut file))
+    }
+
+    fn holder_lock_path(&self, kind: HolderLockKind) -> PathBuf {
+        let name = match kind {
+            HolderLockKind::AlertOutbox => ".alerts.lock".to_string(),
+            HolderLockKind::AlertDelivery => ".alert-delivery.lock".to_string(),
+            // Configs may share an archive.
+            HolderLockKind::Scheduler => {
+                let config = config_identity(&self.controller.config().path);
+                let hash = Digest::of(config.as_os_str().as_bytes()).short_hex(8);
+                format!(".scheduler-{hash}.lock")
+            }
+        };
+        self.controller.archive().program_path("locks").join(name)
+    }
+}
+
+/// The lock for changes of the file of pauses and skips; dropping it releases it.
+#[derive(Debug)]
+pub struct ScheduleLock {
+    _permit: Permit,
+}
+
+impl Locks {
+    /// Acquires the lock for changes of the file of pauses and skips.
+    ///
+    /// # Errors
+    /// As `lock_pins`.
+    pub fn lock_schedule(&self) -> Result<ScheduleLock> {
+        let path = self
+            .controller
+            .archive()
+            .program_path("locks")
+            .join(".schedule.lock");
+        let busy = "the schedule is being changed by another process";
+        let permit = acquire_permit(
+            self.controller.archive(),
+            &path,
+            1,
+            self.controller.clock(),
+            &|| false,
+            busy,
+        )?;
+        Ok(ScheduleLock { _permit: permit })
+    }
+}
+
+fn edit_lock_path(archive: &Archive) -> PathBuf {
+    archive.program_path("locks").join(".edit.lock")
+}
+
+/// Acquires one of the permits to replace memories.
+///
+/// # Errors
+/// As [`lock_pins`]; [`ErrorKind::Busy`], too, when `is_cancelled` ends the wait.
+pub fn acquire_replacing_permit(
+    archive: &Archive,
+    clock: &dyn Clock,
+    is_cancelled: &dyn Fn() -> bool,
+) -> Result<Permit> {
+    let path = archive.program_path("locks").join(".replace.lock");
+    let busy = format!("{MAX_REPLACING_RUNS} other runs are replacing memories");
+    acquire_permit(
+        archive,
+        &path,
+        MAX_REPLACING_RUNS,
+        clock,
+        is_cancelled,
+        &busy,
+    )
+}
+
+/// Acquires one of `permits`; `busy_message` begins the error when the wait fails.
+fn acquire_permit(
+    archive: &Archive,
+    path: &Path,
+    permits: u64,
+    clock: &dyn Clock,
+    is_cancelled: &dyn Fn() -> bool,
+    busy_message: &str,
+) -> Result<Permit> {
+    let wait = WaitLimit {
+        clock,
+        timeout: LOCK_TIMEOUT,
+        is_cancelled,
+    };
+    let permit = acquire(open_lock_file(archive, path)?, path, permits, &wait)?;
+    permit.ok_or_else(|| {
+        let message = format!("{busy_message}; gave up after one minute");
+        let who = format!("run `fuser -v {}` to list the processes", path.display());
+        Error::new(ErrorKind::Busy, message).with_hint(who)
+    })
+}
+
+/// Places in the queues of agents' locks. Runs that wait for the same agent take turns; dropping
+/// this gives up the places.
+#[derive(Debug)]
+pub struct LockQueue {
+    _permits: Vec<Permit>,
+}
+
+impl Locks {
+    /// Waits until no run holds the locks of these agents, if runs of this process wait at all
+    /// (`Engine::with_lock_timeout`). Waiting runs take turns,
+    /// provided that each keeps the result until it has ended. They hold no agent's lock while they
+    /// wait, so two runs that want several agents never deadlock.
+    ///
+    /// A timeout is not an error here: acquiring the lock then succeeds or fails as without a wait. The
+    /// wait ends early once `is_cancelled` returns true.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn wait_for_locks<'n>(
+        &self,
+        agents: impl IntoIterator<Item = &'n str>,
+        is_cancelled: &dyn Fn() -> bool,
+    ) -> Result<LockQueue> {
+        let archive = self.controller.archive();
+        let clock = self.controller.clock();
+        let mut places = Vec::new();
+        let Some(end) = self.deadline.get().copied() else {
+            return Ok(LockQueue { _permits: places });
+        };
+        let _span = tracing::debug_span!("wait for locks").entered();
+        let mut agents: Vec<&str> = agents.into_iter().collect();
+        // All runs queue in the same order, which excludes a deadlock.
+        agents.sort_unstable();
+        agents.dedup();
+        for agent in &agents {
+            let path = archive.program_path("locks").join(format!("{agent}.queue"));
+            let wait = WaitLimit {
+                clock,
+                timeout: end.saturating_duration_since(clock.instant()),
+                is_cancelled,
+            };
+            places.extend(acquire(open_lock_file(archive, &path)?, &path, 1, &wait)?);
+        }
+        for agent in agents {
+            while is_agent_locked(archive, agent) && !is_cancelled() && self.wait_lock_interval() {}
+        }
+        Ok(LockQueue { _permits: places })
+    }
+
+    /// Sleeps for one poll interval; false when the deadline has passed.
+    pub fn wait_lock_interval(&self) -> bool {
+        let clock = self.controller.clock();
+        let end = self
+            .deadline
+            .get()
+            .copied()
+            .unwrap_or_else(|| clock.instant());
+        let left = end.saturating_duration_since(clock.instant());
+        if !left.is_zero() {
+            clock.sleep(left.min(LOCK_POLL_INTERVAL));
+        }
+        !left.is_zero()
+    }
+
+    /// Returns the run that holds the lock of an agent now; none if the lock is free, or its holder has
+    /// not written who it is.
+    pub fn lock_holder(&self, agent: &str) -> Option<LockHolder> {
+        find_held_lock(self.controller.archive(), agent)?.holder
+    }
+
+    /// Returns the locks of agents that runs hold now.
+    pub fn held_locks(&self) -> Vec<HeldLock> {
+        let agents = self.controller.config().agents.iter();
+        agents
+            .filter_map(|agent| find_held_lock(self.controller.archive(), &agent.name))
+            .collect()
+    }
+
+    /// Returns the description of a run of this engine that takes a lock now.
+    pub(crate) fn new_lock_holder(&self, run: &str) -> LockHolder {
+        let machine = rustix::system::uname();
+        LockHolder {
+            pid: std::process::id(),
+            user: self.controller.user().to_string(),
+            since: self.controller.clock().now(),
+            run: run.to_string(),
+            trigger: Some(self.controller.trigger()),
+            host: Some(machine.nodename().to_string_lossy().into_owned()),
+        }
+    }
+
+    /// Holds the lock of an agent as a run does, until the result is dropped, and leaves the agent
+    /// unchanged.
+    ///
+    /// # Errors
+    /// An agent that is not configured, [`ErrorKind::Busy`] when a run has the lock, or the
+    /// system's error.
+    pub fn hold_agent_lock(&self, agent: &str) -> Result<AgentLock> {
+        let holder = self.new_lock_holder(&new_run_id());
+        let zone = self.controller.clock().zone();
+        acquire_agent_lock(
+            self.controller.archive(),
+            &self.controller.agent(agent)?.name,
+            &holder,
+            zone,
+        )
+    }
+}
+
+/// An agent's lock that is not free.
+#[derive(Clone, Debug)]
+pub struct HeldLock {
+    /// The agent.
+    pub agent: String,
+    /// Its holder; none for one that has not written who it is.
+    pub holder: Option<LockHolder>,
+}
+
+/// Returns whether a run holds the lock of an agent, without taking the lock.
+pub fn is_agent_locked(archive: &Archive, agent: &str) -> bool {
+    find_held_lock(archive, agent).is_some()
+}
+
+/// Finds the holder of an agent's lock without taking the lock; none when it is free.
+pub(crate) fn find_held_lock(archive: &Archive, agent: &str) -> Option<HeldLock> {
+    find_held_lock_with(archive, agent, |path| {
+        durable::open_nofollow_nonblocking(path, OpenOptions::new().read(true))
+    })
+}
+
+/// As [`find_held_lock`]; `open` opens a file of the directory of locks.
+fn find_held_lock_with(
+    archive: &Archive,
+    agent: &str,
+    open: impl Fn(&Path) -> io::Result<File>,
+) -> Option<HeldLock> {
+    let locked = match open(&lock_path(archive, agent)) {
+        // Members of the archive's group may only read the holder's file.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            open(&holder_path(archive, agent))
+        }
+        file => file,
+    };
+    if sys::lock_conflict(locked.ok()?.as_fd()).ok()? != Some(LockConflict::Exclusive) {
+        return None;
+    }
+    let holder = open(&holder_path(archive, agent))
+        .ok()
+        .and_then(|mut file| wait_for_holder(&mut file));
+    Some(HeldLock {
+        agent: agent.to_string(),
+        holder,
+    })
+}
+
+/// Opens a lock file. A new file at its path would be another lock, so the file is replaced only if
+/// users other than its owner may open it and no run holds its lock.
+fn open_lock_file(archive: &Archive, path: &Path) -> Result<File> {
+    archive.open_or_create_directory(&Path::new(PROGRAM_DIRECTORY_NAME).join("locks"))?;
+    let file = open_or_create(path)?;
+    if archive.is_private(&file, path)? {
+        return Ok(file);
+    }
+    // Two processes that both find such a file must not remove each other's replacement.
+    let guard_path = archive.program_path("locks").join(".replaced.lock");
+    let guard = open_or_create(&guard_path)?;
+    while !sys::try_lock(guard.as_fd()).with_path("lock", &guard_path)? {
+        std::thread::sleep(HOLDER_READ_INTERVAL);
+    }
+    let file = open_or_create(path)?;
+    let held =
+        sys::lock_conflict(file.as_fd()).with_path("lock", path)? == Some(LockConflict::Exclusive);
+    let file = if archive.is_private(&file, path)? || held {
+        Ok(file)
+    } else {
+        std::fs::remove_file(path).with_path("replace", path)?;
+        open_or_create(path)
+    };
+    sys::unlock(guard.as_fd());
+    file
+}
+
+fn open_or_create(path: &Path) -> Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    durable::open_nofollow_nonblocking(path, options.mode(LOCK_FILE_MODE))
+        .with_path("open the lock", path)
+}
+
+/// Returns whether the path still leads to this open file.
+pub(crate) fn is_still_at(file: &File, path: &Path) -> bool {
+    let identity = |meta: std::fs::Metadata| (meta.dev(), meta.ino());
+    let opened = file.metadata().map(identity);
+    let stands = std::fs::symlink_metadata(path).map(identity);
+    matches!((opened, stands), (Ok(opened), Ok(stands)) if opened == stands)
+}
+
+/// Path of an agent's lock file.
+fn lock_path(archive: &Archive, agent: &str) -> PathBuf {
+    archive.program_path("locks").join(format!("{agent}.lock"))
+}
+
+/// Path of the file that describes the holder of an agent's lock; it changes when the lock is
+/// acquired and released.
+pub(crate) fn holder_path(archive: &Archive, agent: &str) -> PathBuf {
+    if archive.has_group() {
+        archive
+            .program_path("locks")
+            .join(format!("{agent}.holder"))
+    } else {
+        lock_path(archive, agent)
+    }
+}
+
+/// Reads the holder's description, which a new holder writes just after it has the lock.
+fn wait_for_holder(file: &mut File) -> Option<LockHolder> {
+    for _ in 0..HOLDER_READ_ATTEMPTS {
+        if let Some(holder) = read_holder(file) {
+            return Some(holder);
+        }
+        std::thread::yield_now();
+    }
+    None
+}
+
+fn read_holder(file: &mut File) -> Option<LockHolder> {
+    let mut text = Vec::new();
+    file.rewind().ok()?;
+    file.take(4096).read_to_end(&mut text).ok()?;
+    let line = text.split(|byte| *byte == b'\n').next()?;
+    serde_json::from_slice(line).ok()
+}
