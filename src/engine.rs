@@ -27,17 +27,18 @@ use crate::base::error::Result;
 use crate::config::{Agent, Config};
 use crate::store::Store;
 pub use crate::store::address::MemoryAddress;
-pub use crate::store::entry_directories::EntryDirectory;
-pub use crate::store::entry_export::ExportReport;
-pub use crate::store::entry_records::RecordedEntries;
-pub use crate::store::journal::UNCLAIMED_JOURNAL_HINT;
-pub use crate::store::kept_scratch::{
-    ChosenLines, KeptScratch, LineRange, ScratchRequest, ScratchSelection,
-};
-pub use crate::store::ledger::{RecordRange, SegmentReport};
-pub use crate::store::lock::{
+pub use crate::store::file::entry_directories::EntryDirectory;
+pub use crate::store::file::entry_export::ExportReport;
+pub use crate::store::file::entry_records::RecordedEntries;
+pub use crate::store::file::journal::UNCLAIMED_JOURNAL_HINT;
+pub use crate::store::file::ledger::{RecordRange, SegmentReport};
+pub use crate::store::file::lock::{
     AgentLock as Held, HeldLock, HolderLock, HolderLockKind, LockHolder, LockQueue, ScheduleLock,
     describe_holder, describe_lock,
+};
+pub use crate::store::file::state_log::{StateChange, StateObserver};
+pub use crate::store::kept_scratch::{
+    ChosenLines, KeptScratch, LineRange, ScratchRequest, ScratchSelection,
 };
 pub use crate::store::observation::{Blocker, MemoryContent, Observation, Protection};
 pub use crate::store::record::{
@@ -45,7 +46,6 @@ pub use crate::store::record::{
 };
 pub use crate::store::scan_basis::ScanBasis;
 pub use crate::store::state::State;
-pub use crate::store::state_log::{StateChange, StateObserver};
 pub use crate::store::trigger::Trigger;
 pub use crate::store::unchanged_agents::{UnchangedAgents, UnchangedDetails};
 pub use crate::store::{Entries, Journals, Ledger, Locks, StateLog};

@@ -2,24 +2,13 @@
 //! states, and the directories of entries.
 
 pub(crate) mod address;
-pub(crate) mod archive_identity;
 pub(crate) mod controller;
-pub(crate) mod entry_directories;
-pub(crate) mod entry_export;
-pub(crate) mod entry_pins;
-pub(crate) mod entry_records;
-pub(crate) mod full_archive;
-pub(crate) mod journal;
+pub(crate) mod file;
 pub(crate) mod kept_scratch;
-pub(crate) mod ledger;
-pub(crate) mod lock;
 pub(crate) mod observation;
 pub(crate) mod record;
-pub(crate) mod run_log;
 pub(crate) mod scan_basis;
-pub(crate) mod semaphore;
 pub(crate) mod state;
-pub(crate) mod state_log;
 pub(crate) mod trigger;
 pub(crate) mod unchanged_agents;
 pub(crate) mod unchanged_record;
@@ -28,13 +17,15 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 use controller::Controller;
-use ledger::ArchiveLedger;
+use file::entry_records::KnownEntries;
+use file::ledger::ArchiveLedger;
+use file::state_log::StateCache;
 
 /// The ledger, for all services of this process: one lock, one clock.
 pub struct Ledger {
     controller: Arc<Controller>,
     ledger: Mutex<ArchiveLedger>,
-    known_entries: Mutex<entry_records::KnownEntries>,
+    known_entries: Mutex<KnownEntries>,
 }
 
 /// The directories of entries, and the entries in them.
@@ -58,7 +49,7 @@ pub struct Journals {
 /// The last known states of agents, and the log of their changes.
 pub struct StateLog {
     controller: Arc<Controller>,
-    state_cache: state_log::StateCache,
+    state_cache: StateCache,
 }
 
 /// The services of the files that the controller keeps.
@@ -93,7 +84,7 @@ impl Store {
         });
         let state_log = Arc::new(StateLog {
             controller: Arc::clone(controller),
-            state_cache: state_log::StateCache::default(),
+            state_cache: StateCache::default(),
         });
         Store {
             ledger,

@@ -89,7 +89,7 @@ pub struct WrittenEntry {
     /// The content before it in the file; only for [`EntryKind::Appended`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<BaseContent>,
-    /// What the scan found in it; none without findings, and in records of earlier versions.
+    /// What the scan found in it; none without findings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub findings: Option<ScanSummary>,
 }

@@ -9,8 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::record::RunEvent;
 use crate::config::{Agent, SshHost};
 
-/// Address of a memory when a record was written. Records of earlier versions leave parts of it
-/// out.
+/// Address of a memory when a record was written; records about no memory leave parts of it out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordedAddress {
     /// `local`, or the host.

@@ -7,7 +7,7 @@ use crate::archive::{Archive, ExpectedArchive};
 use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::config::{Agent, Config};
-use crate::store::ledger;
+use crate::store::file::ledger;
 use crate::store::trigger::Trigger;
 
 /// The config, the clock and the archive, and in whose name this process acts.

@@ -5,7 +5,6 @@ use chrono::{DateTime, FixedOffset};
 use serde::{Deserialize, Serialize};
 
 use super::address::MemoryAddress;
-use super::lock::LockHolder;
 use super::record::LastRun;
 use super::scan_basis::ScanBasis;
 use super::state::State;
@@ -16,6 +15,7 @@ use crate::base::untrusted::HiddenCounts;
 use crate::boundary::{Boundary, BoundaryRule};
 use crate::config::ProtectLevel;
 use crate::lint::ScanSummary;
+use crate::store::file::lock::LockHolder;
 
 /// State of an agent at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -24,7 +24,7 @@ pub struct Observation {
     pub agent: String,
     /// Its host, or `local`.
     pub host: String,
-    /// Location of its memory; none in observations saved by earlier versions.
+    /// Location of its memory, where known.
     #[serde(default)]
     pub address: Option<MemoryAddress>,
     /// Its state: the worst of the conditions that hold.
@@ -201,8 +201,8 @@ pub struct MemoryContent {
     /// What the scan found in what the agent wrote.
     #[serde(default, skip_serializing_if = "is_default")]
     pub findings: ScanSummary,
-    /// What they depend on besides; a default in observations saved by earlier versions.
-    #[serde(rename = "scan", default)]
+    /// What they depend on besides.
+    #[serde(rename = "scan")]
     pub scan_basis: ScanBasis,
 }
 

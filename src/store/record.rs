@@ -281,11 +281,10 @@ pub struct RunEvent {
     pub agent: String,
     /// The memory's host.
     pub host: String,
-    /// The host with user and port; none for this machine, and in records of earlier
-    /// versions.
+    /// The host with user and port; none for this machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub login: Option<String>,
-    /// The path of the memory there. Earlier versions left it out for this machine.
+    /// The path of the memory there; none without a memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<PathBuf>,
     /// How the run ended for this agent.
@@ -296,7 +295,7 @@ pub struct RunEvent {
     /// Why it failed, or other information for the operator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
-    /// The kind of the failure; none without one, and in records of earlier versions.
+    /// The kind of the failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<ErrorKind>,
     /// Whether it failed because the host, or the file system, did not answer or has another key.
@@ -332,11 +331,10 @@ pub struct RunEvent {
     /// The boundary in the memory before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boundary: Option<Boundary>,
-    /// Lines above that boundary that the agent changed, by kind; none without drift, and in records
-    /// of earlier versions.
+    /// Lines above that boundary that the agent changed, by kind; none without drift.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drift: Option<DriftCounts>,
-    /// Lines of scratch before; none in records of earlier versions of this program.
+    /// Lines of scratch before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scratch_lines: Option<u64>,
     /// What a push kept of that scratch.

@@ -123,13 +123,3 @@ fn damaged_line_costs_only_its_agent() {
     fs::remove_file(saved_path(&world)).unwrap();
     assert_eq!(load(&world), []);
 }
-
-#[test]
-fn file_of_earlier_versions_is_removed() {
-    let (world, seen) = saved_world();
-    let old = world.archive_directory().join(".shepherd/fleet.json");
-    fs::write(&old, "[]").unwrap();
-    world.engine().observer().save_observations(&seen).unwrap();
-    assert!(!old.exists());
-    assert_eq!(load(&world), seen);
-}

@@ -170,7 +170,6 @@ fn constantly_changing_file_is_archived_boundedly() {
     assert!(world.read_memory("scout") == last);
 }
 
-/// The leftover of earlier versions: an entry of the whole file, and its record.
 #[test]
 fn late_entry_without_base_is_whole_file() {
     let world = World::new(&["scout"]);

@@ -38,14 +38,10 @@ pub(super) fn check_runs(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
         if holder.held_seconds(now) < LONG_RUN_SECONDS {
             report.add_ok(text);
         } else {
-            let machine = holder
-                .host
-                .as_ref()
-                .map_or(String::new(), |host| format!(" on {host}"));
             let hint = format!(
-                "see what process {}{machine} waits for; its lock is never broken, and is free once the \
+                "see what process {} on {} waits for; its lock is never broken, and is free once the \
                  process has ended",
-                holder.pid
+                holder.pid, holder.host
             );
             report.add_warning(text, &hint);
         }

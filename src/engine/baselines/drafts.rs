@@ -24,7 +24,7 @@ use crate::base::error::{Error, ErrorKind, PathContext, Result};
 use crate::base::sys;
 use crate::baseline::MAX_BASELINE_BYTES;
 use crate::engine::baselines::BaselineEdits;
-use crate::store::lock::is_still_at;
+use crate::store::file::lock::is_still_at;
 use crate::store::record::new_run_id;
 
 /// Directory of the drafts, in the program's own directory of the archive.
@@ -251,11 +251,9 @@ impl BaselineEdits {
 
     /// Lists the files of the operator's drafts of a baseline.
     fn draft_files(&self, name: &str) -> Result<Vec<String>> {
-        // Earlier versions had one draft for each baseline and operator, with this very name.
-        let earlier = draft_name(name);
-        let prefix = format!("{earlier}-");
+        let prefix = format!("{}-", draft_name(name));
         let mut files = self.all_draft_files()?;
-        files.retain(|file| *file == earlier || file.starts_with(&prefix));
+        files.retain(|file| file.starts_with(&prefix));
         Ok(files)
     }
 

@@ -16,9 +16,9 @@ use crate::baseline::{self, MAX_BASELINE_BYTES};
 use crate::engine::baselines::BaselineFiles;
 use crate::engine::baselines::file::{BaselineFile, read_optional};
 use crate::engine::baselines::replacement::{ChangeRecord, NewContent, ReplacedFile, file_state};
+use crate::store::file::semaphore::Permit;
+use crate::store::file::{lock, run_log};
 use crate::store::record::{FileChange, FileState, Operation, Outcome, RunEvent, new_run_id};
-use crate::store::semaphore::Permit;
-use crate::store::{lock, run_log};
 
 /// Whose lines a saved text holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,7 +15,7 @@ use crate::config::Agent;
 use crate::engine::baselines::Baselines;
 use crate::engine::baselines::catalog::SEALED_VERSION_NOTE;
 use crate::lint;
-use crate::store::ledger::AgentHistory;
+use crate::store::file::ledger::AgentHistory;
 use crate::store::record::{FileState, Operation, Outcome, RunEvent};
 
 /// Begins the note of a save with lines that another program wrote.

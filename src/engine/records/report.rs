@@ -11,9 +11,9 @@ use serde::Serialize;
 use crate::base::error::Result;
 use crate::engine::records::Reports;
 use crate::lint::ScanSummary;
+use crate::store::file::state_log::StateObserver;
 use crate::store::record::{Operation, Outcome};
 use crate::store::state::State;
-use crate::store::state_log::StateObserver;
 use collector::ReportCollector;
 pub use rows::{ReportLevel, ReportRow};
 
@@ -150,7 +150,7 @@ pub struct DriftReport {
     pub agent: String,
     /// DRIFTED or NOSEP.
     pub state: State,
-    /// When it was first seen; none if only the reset saw it, in an earlier version.
+    /// When it was first seen; none if only the reset saw it.
     pub first_seen: Option<DateTime<FixedOffset>>,
     /// When it was archived and reset; none if it was not.
     pub reset: Option<DateTime<FixedOffset>>,

@@ -13,7 +13,7 @@ use crate::engine::records::RunHistory;
 use crate::engine::runs::content::Replacement;
 use crate::engine::runs::push::{self, DividedMemory, KeptBytes};
 use crate::engine::runs::undo::{self, InstallSource, UndoRecords};
-use crate::store::ledger::RecordSummary;
+use crate::store::file::ledger::RecordSummary;
 use crate::store::record::{FileState, LedgerPosition, LedgerRecord, Operation, RunEvent};
 use crate::transport::SpecialFile;
 

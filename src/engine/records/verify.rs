@@ -18,9 +18,9 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::quantity::format_count;
 use crate::baseline::signatures::SignedSeal;
 use crate::engine::records::Verifier;
-use crate::store::ledger::{self, LedgerFiles, LedgerScan, ScannedLine};
+use crate::store::file::ledger::{self, LedgerFiles, LedgerScan, ScannedLine};
+use crate::store::file::run_log;
 use crate::store::record::{LedgerPosition, LedgerRecord, Operation, RunEvent};
-use crate::store::run_log;
 
 /// Maximum number of findings that are kept; further ones are only counted.
 const MAX_FINDINGS: usize = 1000;

@@ -113,7 +113,7 @@ pub(in crate::engine) enum Replacement {
     KeptObject {
         /// The name of the object.
         name: String,
-        /// Its identity; none in records of earlier versions.
+        /// Its identity, where known.
         id: Option<ObjectId>,
     },
     /// A new symlink with this target.

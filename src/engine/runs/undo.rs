@@ -459,7 +459,7 @@ fn displaced_object_error(
         let fate = "is not archived yet: another process still holds a lease on it";
         (fate.to_string(), None)
     } else if !is_replaced && *special == SpecialFile::Directory {
-        // Earlier versions did not record its name.
+        // Its run was killed before it recorded the name.
         let fate = "was kept beside the memory under a name that begins with .shepherd-";
         let log = sources.context.command_line("log");
         let hint = format!("the notes of that run in `{log}` name it; move it back by hand");

@@ -39,7 +39,7 @@ use crate::base::sys;
 use crate::config::Agent;
 use crate::engine::watch::Watch;
 use crate::engine::{HostStatus, Observation};
-use crate::store::state_log::StateNote;
+use crate::store::file::state_log::StateNote;
 
 /// Maximum number of agents that are read at the same time.
 const READ_WORKERS: usize = 8;

@@ -6,8 +6,8 @@ use crate::base::digest::Digest;
 use crate::base::error::Result;
 use crate::config::Agent;
 use crate::store::Ledger;
-use crate::store::ledger::AgentHistory;
-use crate::store::lock::LockDirectory;
+use crate::store::file::ledger::AgentHistory;
+use crate::store::file::lock::LockDirectory;
 
 /// What is known of the whole fleet before its agents are observed.
 pub(in crate::engine) struct KnownFleet {

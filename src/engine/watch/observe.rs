@@ -26,9 +26,9 @@ use crate::engine::context::MAX_WINDOW_BYTES;
 use crate::engine::shared_memories::sharing_error;
 use crate::engine::watch::Observer;
 use crate::store::address::{MemoryAddress, host_name};
-use crate::store::ledger::AgentHistory;
-use crate::store::lock;
-use crate::store::lock::{LockDirectory, LockHolder};
+use crate::store::file::ledger::AgentHistory;
+use crate::store::file::lock;
+use crate::store::file::lock::{LockDirectory, LockHolder};
 use crate::store::observation::{Blocker, Observation};
 use crate::store::state::State;
 use crate::transport::{

@@ -10,7 +10,7 @@ use crate::base::threads::map_chunks_on_processors;
 use crate::config::Agent;
 use crate::engine::Observation;
 use crate::engine::watch::Observer;
-use crate::store::lock::LockDirectory;
+use crate::store::file::lock::LockDirectory;
 
 /// Fewer agents than this are observed one by one as fast.
 const MIN_QUICK_AGENTS: usize = 64;

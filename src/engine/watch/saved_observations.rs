@@ -17,9 +17,6 @@ use crate::engine::watch::Observer;
 /// The file, in the program's own directory of the archive.
 const FLEET_FILE_NAME: &str = "fleet.jsonl";
 
-/// The same of earlier versions, which wrote one array.
-const OLD_FLEET_FILE_NAME: &str = "fleet.json";
-
 /// Maximum size of the file that is loaded: ten times that of a fleet of 10,000 agents.
 const MAX_FLEET_BYTES: u64 = 64 << 20;
 
@@ -55,11 +52,7 @@ impl Observer {
         }
         self.context
             .archive()
-            .replace_program_file(&self.context.archive().program_path(FLEET_FILE_NAME), &text)?;
-        let old = self.context.archive().program_path(OLD_FLEET_FILE_NAME);
-        // It only wastes space.
-        let _ = std::fs::remove_file(old);
-        Ok(())
+            .replace_program_file(&self.context.archive().program_path(FLEET_FILE_NAME), &text)
     }
 
     /// Loads the observations of the last session, without those that cannot be read. The scan of the

@@ -152,8 +152,8 @@ fn busy_agent_shows_how_long_it_is_locked() {
         user: "ops".to_string(),
         since: locked.read_at - chrono::Duration::minutes(130),
         run: "5a10c3d2".to_string(),
-        trigger: Some(Trigger::Timer),
-        host: Some("build-1".to_string()),
+        trigger: Trigger::Timer,
+        host: "build-1".to_string(),
     };
     locked.reason = describe_lock(
         Some(&holder),

@@ -16,9 +16,9 @@ use crate::base::clock::MAX_CLOCK_LEAD;
 use crate::config::Agent;
 use crate::engine::records::Reports;
 use crate::lint::ScanSummary;
+use crate::store::file::state_log::StateChange;
 use crate::store::record::{LedgerRecord, Operation, Outcome, RunEvent};
 use crate::store::state::State;
-use crate::store::state_log::StateChange;
 use crate::store::trigger::Trigger;
 
 /// A shorter period may be that of a run which found a state and ended it.

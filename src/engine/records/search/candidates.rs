@@ -12,8 +12,8 @@ use crate::archive::search::{Query, Vocabulary};
 use crate::archive::{Archive, ArchiveEntry, Pins};
 use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::store::entry_directories::EntryDirectory;
-use crate::store::lock;
+use crate::store::file::entry_directories::EntryDirectory;
+use crate::store::file::lock;
 
 /// The index of the archive, as far as this process has it open.
 #[derive(Default)]

@@ -9,8 +9,8 @@ use crate::archive::search::{EntryFacts, Query};
 use crate::archive::{ArchiveEntry, Pins, has_scratch_header};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::engine::records::ArchiveSearch;
-use crate::store::entry_directories::EntryDirectory;
-use crate::store::lock;
+use crate::store::file::entry_directories::EntryDirectory;
+use crate::store::file::lock;
 
 impl ArchiveSearch {
     pub(super) fn search_entries(

@@ -10,8 +10,8 @@ use crate::base::error::{Error, ErrorKind};
 use crate::engine::runs::retention::{Deletion, RetentionScope};
 use crate::engine::runs::run_report::{AgentResult, RunReport};
 use crate::store::address::RecordedAddress;
+use crate::store::file::run_log;
 use crate::store::record::{Outcome, RunEvent};
-use crate::store::run_log;
 use crate::store::unchanged_record::merge_unchanged;
 
 /// The end of a run.

@@ -12,8 +12,8 @@ use crate::engine::runs::Runs;
 use crate::engine::runs::plan::Plan;
 use crate::engine::runs::undo::UndoRecords;
 use crate::engine::watch::parallel::map_agents_by_site;
-use crate::store::journal::{Transaction, read_journal};
-use crate::store::lock;
+use crate::store::file::journal::{Transaction, read_journal};
+use crate::store::file::lock;
 use crate::store::record::{Operation, RunEvent};
 
 /// An agent's turn of a run that ended within it, as by a kill or a power cut.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::engine::runs::plan::PlanStep;
-use crate::store::ledger::FailedAttempt;
-use crate::store::lock::AgentLock;
+use crate::store::file::ledger::FailedAttempt;
+use crate::store::file::lock::AgentLock;
 
 /// An agent that waits for its turn.
 pub(super) struct QueuedTurn<'a> {

@@ -17,10 +17,10 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::config::Agent;
 use crate::engine::runs::Runs;
 use crate::store::address::{connection_target, host_name};
-use crate::store::journal::{
+use crate::store::file::journal::{
     Journal, JournalRecord, Transaction, damaged_journal_error, read_journal,
 };
-use crate::store::lock::AgentLock;
+use crate::store::file::lock::AgentLock;
 use crate::store::record::{FileChange, FileState, Operation, Outcome, RunEvent};
 use crate::transport::{
     FailureCause, InstalledMemory, InterruptedRun, MemoryDirectory, SwapProgress, TransportError,

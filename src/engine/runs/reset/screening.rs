@@ -12,7 +12,7 @@ use super::Run;
 use crate::archive::{Archive, EntryKind, WrittenEntry};
 use crate::config::{Agent, FindingsPolicy};
 use crate::lint::ScanSummary;
-use crate::store::journal::{Journal, JournalRecord};
+use crate::store::file::journal::{Journal, JournalRecord};
 use crate::store::record::RunEvent;
 
 /// An entry with two names, one of them in the quarantine.

@@ -17,7 +17,7 @@ use crate::base::error::{Error, ErrorKind};
 use crate::config::Agent;
 use crate::engine::runs::content::ContentParts;
 use crate::engine::watch::degraded;
-use crate::store::journal::{Journal, JournalRecord};
+use crate::store::file::journal::{Journal, JournalRecord};
 use crate::store::record::{FileChange, FileState};
 use crate::transport::{
     Attributes, DisplacedObject, FileReader, MemoryDirectory, SettleOutcome, SpecialFile, Stamp,

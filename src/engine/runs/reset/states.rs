@@ -6,9 +6,9 @@ use crate::baseline::BaselineRefusal;
 use crate::config::Agent;
 use crate::engine::runs::run_report::AgentResult;
 use crate::engine::watch::classify::{Classification, NO_MEMORY_REASON, describe_oversize};
+use crate::store::file::state_log::{SeenState, StateNote, StateObserver};
 use crate::store::record::{Operation, Outcome};
 use crate::store::state::State;
-use crate::store::state_log::{SeenState, StateNote, StateObserver};
 use crate::transport::{FailureCause, MemoryObject};
 
 impl Run<'_> {

@@ -18,9 +18,9 @@ use crate::engine::runs::plan::{PlanStep, PlannedFile};
 use crate::engine::shared_memories::sharing_error;
 use crate::engine::watch::degraded;
 use crate::store::address::connection_target;
-use crate::store::journal::{Journal, JournalRecord, Transaction, TransactionFile};
-use crate::store::lock;
-use crate::store::lock::AgentLock;
+use crate::store::file::journal::{Journal, JournalRecord, Transaction, TransactionFile};
+use crate::store::file::lock;
+use crate::store::file::lock::AgentLock;
 use crate::store::record::{FileState, RunEvent};
 use crate::transport::{
     Attributes, ByteSink, FailureCause, MemoryDirectory, NewMemory, StagedAttributes, SwapForecast,

@@ -12,7 +12,7 @@ use crate::base::error::{Error, Result};
 use crate::baseline::StoredVersion;
 use crate::engine::runs::Retention;
 use crate::engine::runs::plan::RetentionPlan;
-use crate::store::lock;
+use crate::store::file::lock;
 use crate::store::record::{MAX_NAMES_PER_RECORD, Operation, RunEvent};
 
 /// The entries or versions that one record of a deletion names.

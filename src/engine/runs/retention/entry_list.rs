@@ -12,7 +12,7 @@ use crate::archive::{Archive, ArchiveEntry, Pins};
 use crate::base::error::{Error, Result};
 use crate::engine::runs::Retention;
 use crate::lint::ScanSummary;
-use crate::store::entry_directories::EntryDirectory;
+use crate::store::file::entry_directories::EntryDirectory;
 
 /// An entry, and the reasons to keep it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,9 +11,9 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::config::is_agent_name;
 use crate::engine::runs::Retention;
 use crate::engine::runs::plan::RetentionPlan;
-use crate::store::lock::{AgentLock, acquire_agent_lock};
+use crate::store::file::lock::{AgentLock, acquire_agent_lock};
+use crate::store::file::run_log;
 use crate::store::record::new_run_id;
-use crate::store::run_log;
 
 /// What a command deleted from the archive.
 #[derive(Clone, Debug)]

@@ -13,7 +13,7 @@ use crate::base::error::{Error, Result};
 use crate::config::Agent;
 use crate::engine::runs::content::UndoSources;
 use crate::store::address::{AddressFilter, RecordedAddress};
-use crate::store::ledger::{LedgerScan, ReverseScan, read_undone_runs};
+use crate::store::file::ledger::{LedgerScan, ReverseScan, read_undone_runs};
 use crate::store::record::{FileState, LedgerPosition, LedgerRecord, Operation, RunEvent};
 use crate::transport::ObjectId;
 

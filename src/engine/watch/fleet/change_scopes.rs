@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::baseline::seal;
 use crate::engine::watch::Watch;
-use crate::store::lock;
+use crate::store::file::lock;
 
 #[derive(Clone)]
 pub(super) enum ChangeTarget {

@@ -17,7 +17,7 @@ use crate::base::durable;
 use crate::base::error::ErrorKind;
 use crate::engine::Observation;
 use crate::engine::watch::Watch;
-use crate::store::lock;
+use crate::store::file::lock;
 
 /// Maximum number of directories that are watched per turn after the first read.
 const MAX_WATCHES_PER_TURN: usize = 256;

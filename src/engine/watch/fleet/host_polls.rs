@@ -19,7 +19,7 @@ use super::{FleetEvent, JobCounter};
 use crate::base::error::Error;
 use crate::engine::watch::Watch;
 use crate::engine::{HostStatus, Observation};
-use crate::store::state_log::StateNote;
+use crate::store::file::state_log::StateNote;
 use crate::transport::{
     ConnectionStatus, MemoryObject, ProbeOutcome, Reachability, Transport, TransportError,
 };

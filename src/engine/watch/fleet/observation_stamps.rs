@@ -14,7 +14,7 @@ use crate::config::Agent;
 use crate::engine::Observation;
 use crate::engine::watch::Watch;
 use crate::engine::watch::content_cache::RECENT_CHANGE;
-use crate::store::lock::LockDirectory;
+use crate::store::file::lock::LockDirectory;
 use crate::store::observation::Blocker;
 use crate::transport::{FileMetadata, MemoryObject, Stamp, TransportError};
 

@@ -100,7 +100,7 @@ fn charts(model: &Model) -> Vec<Chart> {
         chart("lines edited", edits.collect(), &lines),
     ];
     if model.size.1 >= MIN_KIND_ROWS {
-        // Records of earlier versions do not say the kinds.
+        // A failed run need not have counted them.
         let drifts = runs.iter().filter(|event| {
             let boundary = event.boundary;
             event.drift.is_some() || boundary.is_some_and(|boundary| !boundary.is_drifted())

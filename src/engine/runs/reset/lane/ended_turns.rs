@@ -14,9 +14,9 @@ use crate::engine::runs::reset::screening::{EntryJournal, ReleasedEntry};
 use crate::engine::runs::reset::unrecorded::append_unrecorded_note;
 use crate::engine::runs::run_report::{AgentResult, RunProgress};
 use crate::engine::watch::parallel::Site;
-use crate::store::lock::AgentLock;
+use crate::store::file::lock::AgentLock;
+use crate::store::file::run_log;
 use crate::store::record::{Operation, Outcome, RunEvent};
-use crate::store::run_log;
 
 /// A finished turn that is not reported yet.
 pub(super) struct EndedTurn {

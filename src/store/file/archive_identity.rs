@@ -2,11 +2,11 @@
 //! names it, so that an empty mount point is not taken for the archive.
 
 use super::ledger::read_archive_id;
-use super::record::{Operation, RunEvent, new_run_id};
 use super::run_log;
 use crate::base::digest::Digest;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::store::Ledger;
+use crate::store::record::{Operation, RunEvent, new_run_id};
 
 impl Ledger {
     /// Returns the id of the archive; none before its first record.

@@ -22,13 +22,13 @@ use chrono::{DateTime, FixedOffset};
 use serde::{Deserialize, Serialize};
 
 use super::lock;
-use super::observation::Observation;
 use super::semaphore::Permit;
-use super::state::State;
 use crate::base::durable;
 use crate::base::error::{Error, ErrorKind, PathContext, Result};
 use crate::config::is_agent_name;
 use crate::store::StateLog;
+use crate::store::observation::Observation;
+use crate::store::state::State;
 use crate::store::trigger::Trigger;
 use known_states::{ChangedStates, KnownState, KnownStates};
 

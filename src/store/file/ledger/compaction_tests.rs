@@ -1,7 +1,6 @@
 //! Compaction of a small ledger, and readers of its segments.
 
 use std::fs::{self, File};
-use std::io::Read;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -516,26 +515,6 @@ fn foreign_index_is_not_merged_with_segments() {
     ledger.index.write_now(&other.archive);
     fs::copy(other.index_path(), site.index_path()).unwrap();
     site.assert_readable(60);
-}
-
-#[test]
-fn replaced_file_cannot_be_continued() {
-    let site = LedgerSite::with_records(40);
-    // An earlier version has opened the file and waits for its lock.
-    let mut waiting = File::open(site.path()).unwrap();
-    site.compact_all();
-    let mut text = String::new();
-    waiting.read_to_string(&mut text).unwrap();
-    assert_eq!(waiting.metadata().unwrap().nlink(), 0);
-    let last = text.lines().last().unwrap();
-    assert!(LedgerRecord::parse(last.as_bytes()).is_err(), "{last}");
-    // The file may be part of a snapshot.
-    site.append(40);
-    let snapshot = site.path().with_file_name("snapshot");
-    fs::hard_link(site.path(), &snapshot).unwrap();
-    let before = fs::read(site.path()).unwrap();
-    site.compact_all();
-    assert!(fs::read(&snapshot).unwrap() == before);
 }
 
 #[test]

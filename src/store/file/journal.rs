@@ -15,9 +15,10 @@ use crate::base::digest::Digest;
 use crate::base::durable::{self, NewFile, UnsyncedObject};
 use crate::base::error::{Error, ErrorKind, PathContext, Result};
 use crate::config::Agent;
-use crate::store::ledger::MAX_RECORD_BYTES;
+use crate::store::Journals;
+use crate::store::file::ledger::MAX_RECORD_BYTES;
+use crate::store::file::lock;
 use crate::store::record::{FileChange, RunEvent};
-use crate::store::{Journals, lock};
 use crate::transport::{Attributes, Stamp, SwapMethod};
 
 /// The first line of a journal: what a run was about to change. Each further line is a

@@ -7,10 +7,10 @@ use std::sync::PoisonError;
 use chrono::{DateTime, FixedOffset};
 
 use super::ledger::RecordSummary;
-use super::record::LedgerPosition;
 use crate::base::error::{Error, Result};
 use crate::lint::ScanSummary;
 use crate::store::Ledger;
+use crate::store::record::LedgerPosition;
 
 /// All entries that the ledger up to a record names.
 #[derive(Default)]

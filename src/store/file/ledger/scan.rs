@@ -15,8 +15,8 @@ use super::record_line::{
 use super::segment::{Segment, SegmentLines};
 use crate::base::digest::Digest;
 use crate::base::error::{Error, PathContext, Result};
+use crate::store::file::run_log;
 use crate::store::record::{LedgerPosition, LedgerRecord};
-use crate::store::run_log;
 
 /// Size of the reads from the active file.
 const READ_BUFFER_BYTES: usize = 128 * 1024;

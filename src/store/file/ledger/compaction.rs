@@ -11,14 +11,13 @@
 //!    sync the directory.
 //!
 //! A crash before the rename leaves records in both. Readers then disregard the segments, and the
-//! next compaction continues behind them. It does so also for a ledger that an earlier version let
-//! grow: each run writes a limited number of segments, and the last of these runs replaces the file.
+//! next compaction continues behind them. It does so also for a ledger that grew while it could not be
+//! moved: each run writes a limited number of segments, and the last of these runs replaces the file.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::fs::File;
-use std::io::Write;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -36,10 +35,6 @@ use crate::base::digest::Digest;
 use crate::base::durable::{self, NewFile};
 use crate::base::error::{Error, ErrorKind, PathContext, Result};
 use crate::base::quantity::format_count;
-
-/// Written to a replaced file, for a process of a version that waits for a lock of the file itself: it
-/// then finds a line that it cannot continue, and does not append to a file without a name.
-const REPLACED_LINE: &[u8] = b"{\"replaced\":\"by a new ledger.jsonl\"}\n";
 
 /// Sizes that decide when and what compaction moves.
 pub(super) struct CompactionLimits {
@@ -292,18 +287,13 @@ impl SegmentWriter<'_> {
     /// Replaces the active file by its bytes from `begin` to `end`.
     fn replace_active(&self, begin: u64, end: u64) -> Result<()> {
         let mut rest = vec![0; (end - begin) as usize];
-        let mut old = &**self.locked.file();
+        let old = self.locked.file();
         old.read_exact_at(&mut rest, begin)
             .with_path("read", self.path)?;
         durable::replace_prepared_file(self.path, &rest, self.archive.file_mode(), |file| {
             self.copy_attributes(file, self.path)
-        })?;
-        // A snapshot may share the file by a hard link.
-        if old.metadata().is_ok_and(|meta| meta.nlink() == 0) {
-            // Its readers take that for a torn append.
-            let _ = old.write_all(REPLACED_LINE);
-        }
-        Ok(())
+        })
+        .map(drop)
     }
 
     /// Gives a new file owner, group and mode of the active file: root's runs must not shut out those

@@ -8,7 +8,6 @@ use std::path::Path;
 
 use chrono::{DateTime, FixedOffset};
 
-use super::record::{FileState, Operation, RunEvent};
 use crate::archive::Archive;
 use crate::base::digest::Digest;
 use crate::base::durable;
@@ -16,6 +15,7 @@ use crate::base::error::{PathContext, Result};
 use crate::base::quantity::format_count;
 use crate::base::untrusted;
 use crate::store::Ledger;
+use crate::store::record::{FileState, Operation, RunEvent};
 
 /// Size in bytes above which the log is moved to `reset.log.old`.
 const MAX_LOG_BYTES: u64 = 1 << 20;

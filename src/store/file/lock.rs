@@ -24,9 +24,6 @@
 //! names of these files, and read in `AGENT.holder`, of mode 0640, which run holds an agent since
 //! when. A lock that they take on that file, on the ledger or on an entry blocks no run; it can
 //! hide a run from other members.
-//!
-//! Earlier versions created the files with mode 0640, and a process may have one open since then:
-//! such a file is replaced once no run holds its lock.
 
 mod lock_directory;
 
@@ -39,9 +36,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use chrono::{DateTime, FixedOffset};
+use rustix::fs::Mode;
 use serde::{Deserialize, Serialize};
 
-use super::record::new_run_id;
 use super::semaphore::{Permit, WaitLimit, acquire, try_acquire_all};
 use crate::archive::{Archive, PROGRAM_DIRECTORY_NAME};
 use crate::base::clock::Clock;
@@ -54,6 +51,7 @@ use crate::base::sys::{self, LockConflict};
 use crate::baseline::seal::SEAL_LOCK_FILE_NAME;
 use crate::config::config_identity;
 use crate::store::Locks;
+use crate::store::record::new_run_id;
 use crate::store::trigger::Trigger;
 pub(crate) use lock_directory::LockDirectory;
 
@@ -77,7 +75,7 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
 const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Mode of every lock file.
-const LOCK_FILE_MODE: u32 = 0o600;
+const LOCK_FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 
 /// Length of the line that describes the holder, padded with spaces.
 const HOLDER_LINE_BYTES: usize = 255;
@@ -101,12 +99,10 @@ pub struct LockHolder {
     pub since: DateTime<FixedOffset>,
     /// Id of the run.
     pub run: String,
-    /// What started the run; none in descriptions of earlier versions.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub trigger: Option<Trigger>,
-    /// Name of its machine; none in descriptions of earlier versions.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub host: Option<String>,
+    /// What started the run.
+    pub trigger: Trigger,
+    /// Name of its machine.
+    pub host: String,
 }
 
 impl LockHolder {
@@ -129,21 +125,16 @@ pub fn describe_lock(
     let Some(holder) = holder else {
         return "locked by another run".to_string();
     };
-    let host = holder
-        .host
-        .as_ref()
-        .map_or(String::new(), |host| format!("@{host}"));
-    let trigger = holder
-        .trigger
-        .map_or(String::new(), |it| format!("{}, ", it.as_str()));
     let duration = match holder.held_seconds(now) {
         ..60 => String::new(),
         seconds => format!("for {} ", describe_duration(seconds)),
     };
     format!(
-        "locked {duration}by run {} of {}{host} ({trigger}process {}, since {})",
+        "locked {duration}by run {} of {}@{} ({}, process {}, since {})",
         holder.run,
         holder.user,
+        holder.host,
+        holder.trigger.as_str(),
         holder.pid,
         zone.format_second(holder.since)
     )
@@ -664,8 +655,8 @@ impl Locks {
             user: self.controller.user().to_string(),
             since: self.controller.clock().now(),
             run: run.to_string(),
-            trigger: Some(self.controller.trigger()),
-            host: Some(machine.nodename().to_string_lossy().into_owned()),
+            trigger: self.controller.trigger(),
+            host: machine.nodename().to_string_lossy().into_owned(),
         }
     }
 
@@ -733,38 +724,15 @@ fn find_held_lock_with(
     })
 }
 
-/// Opens a lock file. A new file at its path would be another lock, so the file is replaced only if
-/// users other than its owner may open it and no run holds its lock.
+/// Opens a lock file, which its owner alone may open.
 fn open_lock_file(archive: &Archive, path: &Path) -> Result<File> {
     archive.open_or_create_directory(&Path::new(PROGRAM_DIRECTORY_NAME).join("locks"))?;
-    let file = open_or_create(path)?;
-    if archive.is_private(&file, path)? {
-        return Ok(file);
-    }
-    // Two processes that both find such a file must not remove each other's replacement.
-    let guard_path = archive.program_path("locks").join(".replaced.lock");
-    let guard = open_or_create(&guard_path)?;
-    while !sys::try_lock(guard.as_fd()).with_path("lock", &guard_path)? {
-        std::thread::sleep(HOLDER_READ_INTERVAL);
-    }
-    let file = open_or_create(path)?;
-    let held =
-        sys::lock_conflict(file.as_fd()).with_path("lock", path)? == Some(LockConflict::Exclusive);
-    let file = if archive.is_private(&file, path)? || held {
-        Ok(file)
-    } else {
-        std::fs::remove_file(path).with_path("replace", path)?;
-        open_or_create(path)
-    };
-    sys::unlock(guard.as_fd());
-    file
-}
-
-fn open_or_create(path: &Path) -> Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
-    durable::open_nofollow_nonblocking(path, options.mode(LOCK_FILE_MODE))
-        .with_path("open the lock", path)
+    let file = durable::open_nofollow_nonblocking(path, options.mode(LOCK_FILE_MODE.as_raw_mode()))
+        .with_path("open the lock", path)?;
+    archive.repair_file(&file, LOCK_FILE_MODE, path)?;
+    Ok(file)
 }
 
 /// Returns whether the path still leads to this open file.
