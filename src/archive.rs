@@ -174,6 +174,11 @@ impl Archive {
         &self.root
     }
 
+    /// Returns whether there is an archive, to which a run has written.
+    pub fn is_begun(&self) -> bool {
+        self.program_path("").is_dir()
+    }
+
     /// Path of one of the program's own files.
     pub fn program_path(&self, name: &str) -> PathBuf {
         self.root.join(PROGRAM_DIRECTORY_NAME).join(name)

@@ -12,6 +12,7 @@
 //! | `threads`, `child_process`, `sys` | threads that end, programs that end, calls that no crate has |
 //! | [`secret`], [`invocation`], [`debug_log`] | passphrases, the printed command line, the log for engineers |
 
+pub(crate) mod cache_limit;
 pub(crate) mod child_process;
 pub mod clock;
 pub mod debug_log;

@@ -1,10 +1,8 @@
 //! The baseline store: loads and checks the baselines that resets push, and stores the versions
 //! that were pushed, sealed or replaced.
 
-mod cache_limit;
 pub mod seal;
 pub mod signatures;
-mod versions;
 mod writer_wait;
 
 use std::cell::OnceCell;
@@ -16,14 +14,13 @@ use std::sync::Arc;
 use rustix::fs::{self, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
+use crate::base::cache_limit::is_full;
 use crate::base::durable;
 use crate::base::error::{Error, ErrorKind, PathContext, Result};
 use crate::boundary::Baseline;
 use crate::config::{Agent, Config, SealRequirement};
 use crate::lint;
-use cache_limit::is_full;
 use signatures::SealVerifier;
-pub use versions::{BaselineVersions, DeletionLock, StoredVersion, VersionDraft};
 pub use writer_wait::WriterWait;
 
 /// Size limit of a baseline, which is read into memory whole.

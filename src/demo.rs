@@ -29,7 +29,7 @@ use crate::base::error::{Error, ErrorKind, PathContext, Result};
 use crate::base::temporary::{PrivateDirectory, TemporaryRoot};
 use crate::baseline::seal;
 use crate::config::{self, ConfigEnvironment};
-use crate::engine::{Engine, EngineSetup, Held, Trigger, UndoMode, UndoTarget};
+use crate::engine::{Engine, EngineSetup, Lease, Trigger, UndoMode, UndoTarget};
 use crate::transport::local::LocalTransport;
 use crate::transport::sftp::PerHostTransports;
 use host::{DemoHost, SupportedExtensions};
@@ -55,7 +55,7 @@ const FLEET_AGE_MINUTES: i64 = 52 * 60;
 /// and removes its directory if that is temporary.
 pub struct Demo {
     // Drop order: the lock is a file in the directory, and so are the files of the host.
-    _busy_lock: Option<Held>,
+    _busy_lock: Option<Arc<dyn Lease>>,
     host: Arc<DemoHost>,
     directory: PathBuf,
     config_file: DetachableConfig,

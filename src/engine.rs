@@ -27,20 +27,21 @@ use crate::base::error::Result;
 use crate::config::{Agent, Config};
 use crate::store::Store;
 pub use crate::store::address::MemoryAddress;
+use crate::store::controller::Controller;
 pub use crate::store::file::entry_directories::EntryDirectory;
 pub use crate::store::file::entry_export::ExportReport;
 pub use crate::store::file::entry_records::RecordedEntries;
-pub use crate::store::file::journal::UNCLAIMED_JOURNAL_HINT;
 pub use crate::store::file::ledger::{RecordRange, SegmentReport};
-pub use crate::store::file::lock::{
-    AgentLock as Held, HeldLock, HolderLock, HolderLockKind, LockHolder, LockQueue, ScheduleLock,
-    describe_holder, describe_lock,
-};
-pub use crate::store::file::state_log::{StateChange, StateObserver};
+pub use crate::store::file::lock::{HolderLock, HolderLockKind, LockQueue};
+pub use crate::store::file::{Entries, Ledger, Locks};
+pub use crate::store::holds::{Hold, HoldLock, Holds};
+pub use crate::store::journal::UNCLAIMED_JOURNAL_HINT;
 pub use crate::store::kept_scratch::{
     ChosenLines, KeptScratch, LineRange, ScratchRequest, ScratchSelection,
 };
+pub use crate::store::lease::{HeldLock, Lease, LockHolder, describe_holder, describe_lock};
 pub use crate::store::observation::{Blocker, MemoryContent, Observation, Protection};
+pub use crate::store::observations::{KnownState, Observations, StateChange, StateObserver};
 pub use crate::store::record::{
     FileChange, FileState, LastRun, LedgerRecord, Operation, Outcome, RunEvent,
 };
@@ -48,7 +49,6 @@ pub use crate::store::scan_basis::ScanBasis;
 pub use crate::store::state::State;
 pub use crate::store::trigger::Trigger;
 pub use crate::store::unchanged_agents::{UnchangedAgents, UnchangedDetails};
-pub use crate::store::{Entries, Journals, Ledger, Locks, StateLog};
 pub use crate::transport::{ConnectionSetting, ConnectionStatus, Reachability, SwapMethod};
 use baselines::BaselineServices;
 pub use baselines::accepted_seal::SealStatus;
@@ -135,9 +135,17 @@ impl fmt::Debug for Engine {
 impl Engine {
     /// Creates an engine. It reads and writes nothing yet.
     pub fn new(setup: EngineSetup) -> Engine {
-        let context = Arc::new(Context::new(setup));
+        let controller = Arc::new(Controller::new(
+            setup.config,
+            setup.clock,
+            setup.archive_group,
+            setup.user,
+            setup.trigger,
+        ));
+        let store = Store::new(&controller);
+        let context = Context::new(controller, &store, setup.transports, setup.layouts);
+        let context = Arc::new(context);
         let shared_memories = Arc::new(SharedMemories::new(&context));
-        let store = Store::new(context.controller());
         let baselines = BaselineServices::new(&context, &shared_memories, &store);
         let watch = Watch::new(&context, &shared_memories, &store, &baselines);
         let runs = RunServices::new(&context, &shared_memories, &store, &baselines, &watch);
@@ -229,14 +237,14 @@ impl Engine {
         &self.store.locks
     }
 
-    /// The journals of runs.
-    pub fn journals(&self) -> &Journals {
-        &self.store.journals
+    /// The documents that processes change in turn.
+    pub fn holds(&self) -> &dyn Holds {
+        self.store.holds.as_ref()
     }
 
-    /// The log of states.
-    pub fn state_log(&self) -> &StateLog {
-        &self.store.state_log
+    /// The last known states of agents, and their changes.
+    pub fn observations(&self) -> &dyn Observations {
+        self.store.observations.as_ref()
     }
 
     /// The accepted seal and the versions of baselines.

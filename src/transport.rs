@@ -263,7 +263,15 @@ pub trait MemoryDirectory: Send {
         Ok(None)
     }
 
-    /// Creates the new file of a run with exactly this content and these attributes (as far as
+    /// Claims the run's name in this directory, before anything is staged or committed under it. Once
+    /// this returns, a process that takes over from the run can take the name away from it: what the
+    /// run still requests under that name then fails, however late the host executes it. On this
+    /// machine nothing is late, and there is nothing to claim. An error may leave the claim.
+    fn claim(&self, _run: &str) -> Result<(), TransportError> {
+        Ok(())
+    }
+
+    /// Creates the new file of a claimed run with exactly this content and these attributes (as far as
     /// [`Attributes::for_new_file`] keeps them). Nothing that has the run's name before is
     /// overwritten. An error leaves nothing, unless the host did not reply. A directory holds one
     /// staged file. Returns the server extensions that are missing, as

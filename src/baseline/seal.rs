@@ -21,9 +21,6 @@ pub use crate::config::{META_FILE_NAME, SEAL_FILE_NAME, SIGNATURE_FILE_NAME, is_
 pub use manifest::BaselineSeal;
 pub use meta::SealMeta;
 
-/// File name of the lock of a process that changes the seal, among the locks of the archive.
-pub const SEAL_LOCK_FILE_NAME: &str = ".seal.lock";
-
 /// Size limit of a manifest.
 const MAX_MANIFEST_BYTES: u64 = 16 << 20;
 

@@ -8,9 +8,6 @@
 mod ssh_keygen;
 
 use std::collections::BTreeMap;
-use std::fs::OpenOptions;
-use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -28,12 +25,7 @@ use crate::base::digest::{Digest, Hasher};
 use crate::base::durable;
 use crate::base::error::{Error, ErrorKind, PathContext, Result};
 use crate::config::{Config, SealRequirement};
-
-/// Remembers the highest serial of each key, in the program's own directory of the archive.
-const SERIALS_FILE_NAME: &str = "seal-serials.json";
-
-/// Remembers the seal with the highest serial, there, too.
-const NEWEST_SEAL_FILE_NAME: &str = "newest-seal.json";
+use crate::store::holds::{Hold, Holds};
 
 /// How long a good answer of `ssh-keygen` counts for the same files: keys and allowed signers have
 /// times of validity.
@@ -91,15 +83,40 @@ impl SigningKey<'_> {
     }
 }
 
-/// The seal with the highest serial, of any key: the first one that was seen with it.
+/// The serials of the seals that were seen in this archive.
+#[derive(Default, Serialize, Deserialize)]
+struct SeenSerials {
+    /// The highest serial of each key.
+    keys: BTreeMap<String, u64>,
+    /// The seal with the highest serial, of any key.
+    newest: Option<NewestSeal>,
+}
+
+/// The first seal that was seen with a serial.
 #[derive(Serialize, Deserialize)]
 struct NewestSeal {
     serial: u64,
     time: DateTime<FixedOffset>,
 }
 
+impl SeenSerials {
+    /// Adds a seal; false if it changes nothing.
+    fn add(&mut self, signed: &SignedSeal) -> bool {
+        let SealMeta { serial, time, .. } = signed.meta;
+        let highest = self.keys.entry(signed.signer.key.clone()).or_default();
+        let is_higher = serial > *highest;
+        *highest = serial.max(*highest);
+        let is_newest = self.newest.as_ref().is_none_or(|it| it.serial < serial);
+        if is_newest {
+            self.newest = Some(NewestSeal { serial, time });
+        }
+        is_higher || is_newest
+    }
+}
+
 /// Reads seals and checks their signatures.
 pub struct SealVerifier {
+    holds: Arc<dyn Holds>,
     archive: Archive,
     clock: Arc<dyn Clock>,
     last_check: Mutex<Option<SignatureCheck>>,
@@ -114,9 +131,10 @@ struct SignatureCheck {
 }
 
 impl SealVerifier {
-    /// Creates a verifier that remembers serials in `archive`.
-    pub fn new(archive: &Archive, clock: Arc<dyn Clock>) -> SealVerifier {
+    /// Creates a verifier that remembers serials in `holds`.
+    pub fn new(holds: &Arc<dyn Holds>, archive: &Archive, clock: Arc<dyn Clock>) -> SealVerifier {
         SealVerifier {
+            holds: Arc::clone(holds),
             archive: archive.clone(),
             clock,
             last_check: Mutex::default(),
@@ -257,14 +275,14 @@ impl SealVerifier {
                 "is that of the fleet {fleet}; fleet_name is {own} in the config"
             ));
         }
-        if let Some(highest) = self.highest_serial()?.filter(|it| *it > meta.serial) {
+        let SeenSerials { keys, newest } = self.read_serials()?;
+        if let Some(highest) = keys.into_values().max().filter(|it| *it > meta.serial) {
             let serial = meta.serial;
             return refuse(format!(
                 "is an old one: its serial is {serial}, and serial {highest} was seen before"
             ));
         }
         // Two seals that follow the same one have one serial, and would replace each other for ever.
-        let newest = self.read_newest_seal()?;
         if newest.is_some_and(|it| it.serial == meta.serial && it.time != meta.time) {
             let serial = meta.serial;
             return refuse(format!(
@@ -376,16 +394,19 @@ impl SealVerifier {
     /// # Errors
     /// The memory of serials is damaged.
     pub fn highest_serial(&self) -> Result<Option<u64>> {
-        Ok(self.read_serials()?.into_values().max())
+        Ok(self.read_serials()?.keys.into_values().max())
     }
 
-    fn read_serials(&self) -> Result<BTreeMap<String, u64>> {
-        let path = self.archive.program_path(SERIALS_FILE_NAME);
-        let bytes = match durable::read_own_file(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
-            bytes => bytes.with_path("read", &path)?,
+    fn read_serials(&self) -> Result<SeenSerials> {
+        self.parse_serials(self.holds.read(Hold::SealSerials)?)
+    }
+
+    fn parse_serials(&self, text: Option<Vec<u8>>) -> Result<SeenSerials> {
+        let Some(text) = text else {
+            return Ok(SeenSerials::default());
         };
-        serde_json::from_slice(&bytes).map_err(|error| {
+        serde_json::from_slice(&text).map_err(|error| {
+            let path = self.holds.location(Hold::SealSerials);
             let message = format!("{} is damaged: {error}", path.display());
             Error::new(ErrorKind::Integrity, message).with_hint(
                 "restore it from a backup; without it, an old signed seal is not recognised",
@@ -393,50 +414,18 @@ impl SealVerifier {
         })
     }
 
-    fn read_newest_seal(&self) -> Result<Option<NewestSeal>> {
-        let path = self.archive.program_path(NEWEST_SEAL_FILE_NAME);
-        let bytes = match durable::read_own_file(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            bytes => bytes.with_path("read", &path)?,
-        };
-        let newest = serde_json::from_slice(&bytes).map_err(|error| {
-            let message = format!("{} is damaged: {error}", path.display());
-            Error::new(ErrorKind::Integrity, message)
-                .with_hint("verify the seal, and remove that file; the next seal writes it again")
-        });
-        newest.map(Some)
-    }
-
     /// Remembers the serial of a good seal. A reader of the archive without the right to write it
     /// does not.
     pub fn remember_serial(&self, signed: &SignedSeal) {
-        let (key, serial) = (&signed.signer.key, signed.meta.serial);
         let remember = || -> Result<()> {
-            let is_newest = |newest: Option<NewestSeal>| newest.is_none_or(|it| it.serial < serial);
-            if self.read_serials()?.get(key) >= Some(&serial)
-                && !is_newest(self.read_newest_seal()?)
-            {
+            if !self.read_serials()?.add(signed) {
                 return Ok(());
             }
-            let lock_path = self.archive.program_path("locks").join(".serials.lock");
-            let mut options = OpenOptions::new();
-            options.read(true).write(true).create(true).truncate(false);
-            let lock = durable::open_own_file(&lock_path, options.mode(0o600))
-                .with_path("open the lock", &lock_path)?;
-            durable::wait_for_lock(&lock, &lock_path, self.clock.as_ref())?;
-            let mut serials = self.read_serials()?;
-            let highest = serials.entry(key.clone()).or_default();
-            *highest = serial.max(*highest);
+            let mut lock = self.holds.lock(Hold::SealSerials)?;
+            let mut serials = self.parse_serials(lock.read()?)?;
+            serials.add(signed);
             let text = serde_json::to_vec(&serials).unwrap_or_default();
-            let path = self.archive.program_path(SERIALS_FILE_NAME);
-            self.archive.replace_program_file(&path, &text)?;
-            if !is_newest(self.read_newest_seal()?) {
-                return Ok(());
-            }
-            let time = signed.meta.time;
-            let text = serde_json::to_vec(&NewestSeal { serial, time }).unwrap_or_default();
-            let path = self.archive.program_path(NEWEST_SEAL_FILE_NAME);
-            self.archive.replace_program_file(&path, &text)
+            lock.replace(Some(&text))
         };
         if let Err(error) = remember() {
             tracing::debug!("cannot remember the serial of the seal: {error}");

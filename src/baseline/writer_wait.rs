@@ -4,17 +4,11 @@
 //! Such a process holds the lock of the seal, which the kernel releases however it ends. A lock hides
 //! a change only for a bounded time, and only a lock counts that no other user can hold.
 
-use std::fs::{File, OpenOptions};
-use std::io;
-use std::os::fd::AsFd;
-use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
-use super::seal::SEAL_LOCK_FILE_NAME;
 use crate::archive::Archive;
 use crate::base::clock::Clock;
-use crate::base::durable;
-use crate::base::sys::{self, LockConflict};
+use crate::store::file::lock::{self, LockUse};
 
 /// How often files are read again that keep changing.
 pub(super) const MAX_SETTLED_READS: usize = 5;
@@ -35,49 +29,25 @@ pub struct WriterWait {
     end: Option<Instant>,
 }
 
-/// Whether a process is changing baselines and seal.
-enum Writer {
-    Absent,
-    Present,
-    /// This user may not know.
-    Unknown,
-}
-
 impl WriterWait {
     /// Waits while a process is changing baselines and seal; false if it still is when the time is
     /// over.
     pub(super) fn wait_for_writer(&mut self, archive: &Archive, clock: &dyn Clock) -> bool {
-        let path = archive.program_path("locks").join(SEAL_LOCK_FILE_NAME);
-        let lock = durable::open_own_file(&path, OpenOptions::new().read(true));
         loop {
-            let timeout = match find_writer(&lock) {
-                Writer::Absent => {
+            let writer = lock::find_seal_writer(archive);
+            let timeout = match writer {
+                LockUse::Free => {
                     self.end = None;
                     return true;
                 }
-                Writer::Present => WRITER_TIMEOUT,
-                Writer::Unknown => UNKNOWN_WRITER_TIMEOUT,
+                LockUse::Held => WRITER_TIMEOUT,
+                LockUse::Unknown => UNKNOWN_WRITER_TIMEOUT,
             };
             let now = clock.instant();
             if now >= *self.end.get_or_insert(now + timeout) {
-                return lock.is_err();
+                return writer == LockUse::Unknown;
             }
             clock.sleep(POLL_INTERVAL);
         }
-    }
-}
-
-/// Finds the holder of a lock without taking it. A lock that other users may open says nothing: one
-/// of them could hold it for ever.
-fn find_writer(lock: &io::Result<File>) -> Writer {
-    let file = match lock {
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Writer::Unknown,
-        Err(_) => return Writer::Absent,
-        Ok(file) => file,
-    };
-    let is_private = file.metadata().is_ok_and(|it| it.mode() & 0o077 == 0);
-    match sys::lock_conflict(file.as_fd()) {
-        Ok(Some(LockConflict::Exclusive)) if is_private => Writer::Present,
-        _ => Writer::Absent,
     }
 }

@@ -123,8 +123,8 @@ fn run_test(context: &mut CommandContext<'_>, kind: AlertKind) -> CommandResult 
 fn run_send(context: &mut CommandContext<'_>) -> CommandResult {
     let engine = context.open_engine()?;
     engine
-        .state_log()
-        .record_observations(&observe_fleet(&engine));
+        .observations()
+        .record(&observe_fleet(&engine), engine.context().trigger());
     let environment = &context.environment.alerts;
     let Some(report) = alerts::raise_and_deliver(&engine, None, environment, &|| false) else {
         return Err(no_channel_error(&engine).into());

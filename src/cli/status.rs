@@ -112,7 +112,7 @@ struct MemoryStatus {
 impl StatusRow {
     /// Makes the rows of observations.
     fn of_all(observations: Vec<Observation>, engine: &Engine) -> Vec<StatusRow> {
-        let known_since = engine.state_log().states_since(&observations);
+        let known_since = engine.observations().states_since(&observations);
         let (now, zone) = (engine.clock().now(), engine.clock().zone());
         let rows = observations.into_iter().zip(known_since);
         rows.map(|(seen, since)| StatusRow::new(seen, since, now, zone))

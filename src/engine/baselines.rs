@@ -23,12 +23,16 @@ use std::time::Instant;
 use crate::baseline::signatures::SealVerifier;
 use crate::engine::context::Context;
 use crate::engine::shared_memories::SharedMemories;
-use crate::store::{Ledger, StateLog, Store};
+use crate::store::Store;
+use crate::store::file::Ledger;
+use crate::store::holds::Holds;
+use crate::store::observations::Observations;
 
 /// The accepted seal of the baselines, and their saved and pushed versions.
 pub struct Baselines {
     context: Arc<Context>,
     ledger: Arc<Ledger>,
+    holds: Arc<dyn Holds>,
     seal_verifier: SealVerifier,
 }
 
@@ -80,7 +84,7 @@ pub struct Seals {
 pub struct Guard {
     context: Arc<Context>,
     ledger: Arc<Ledger>,
-    state_log: Arc<StateLog>,
+    observations: Arc<dyn Observations>,
     baselines: Arc<Baselines>,
     files: Arc<BaselineFiles>,
     edits: Arc<BaselineEdits>,
@@ -113,7 +117,12 @@ impl BaselineServices {
         let baselines = Arc::new(Baselines {
             context: Arc::clone(context),
             ledger: Arc::clone(&store.ledger),
-            seal_verifier: SealVerifier::new(context.archive(), context.clock_handle()),
+            holds: Arc::clone(&store.holds),
+            seal_verifier: SealVerifier::new(
+                &store.holds,
+                context.archive(),
+                context.clock_handle(),
+            ),
         });
         let files = Arc::new(BaselineFiles {
             context: Arc::clone(context),
@@ -152,7 +161,7 @@ impl BaselineServices {
         let guard = Arc::new(Guard {
             context: Arc::clone(context),
             ledger: Arc::clone(&store.ledger),
-            state_log: Arc::clone(&store.state_log),
+            observations: Arc::clone(&store.observations),
             baselines: Arc::clone(&baselines),
             files: Arc::clone(&files),
             edits: Arc::clone(&edits),

@@ -1,7 +1,7 @@
 //! The context of all services: the config, the clock, the archive, and access to memories.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,12 +12,13 @@ use crate::base::clock::Clock;
 use crate::base::durable;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::file_systems::{FileSystem, FileSystems};
-use crate::baseline::BaselineVersions;
 use crate::config::{Agent, Config};
 use crate::engine::file_owner::FileOwner;
 use crate::layouts::Layouts;
+use crate::store::Store;
 use crate::store::controller::Controller;
 use crate::store::trigger::Trigger;
+use crate::store::versions::Versions;
 use crate::transport::bounded::BoundedTransport;
 use crate::transport::{MemoryDirectory, MemoryObject, Transport, TransportError, Transports};
 
@@ -53,39 +54,29 @@ pub struct Context {
     controller: Arc<Controller>,
     transports: Arc<dyn Transports>,
     layouts: Layouts,
-    baseline_versions: BaselineVersions,
+    versions: Arc<dyn Versions>,
     /// Knows which file systems of this machine may hang.
     file_systems: Arc<FileSystems>,
 }
 
 impl Context {
     /// Creates a context. It reads and writes nothing yet.
-    pub(super) fn new(setup: EngineSetup) -> Context {
-        let controller = Controller::new(
-            setup.config,
-            setup.clock,
-            setup.archive_group,
-            setup.user,
-            setup.trigger,
-        );
+    pub(super) fn new(
+        controller: Arc<Controller>,
+        store: &Store,
+        transports: Arc<dyn Transports>,
+        layouts: Layouts,
+    ) -> Context {
         let general = &controller.config().general;
         let limit = Duration::from_secs(general.local_timeout.into());
         let file_systems = FileSystems::new(&general.archive_dir, limit, controller.clock_handle());
         Context {
-            baseline_versions: BaselineVersions::new(
-                controller.archive(),
-                controller.clock_handle(),
-            ),
-            controller: Arc::new(controller),
-            transports: setup.transports,
-            layouts: setup.layouts,
+            versions: Arc::clone(&store.versions),
+            controller,
+            transports,
+            layouts,
             file_systems: Arc::new(file_systems),
         }
-    }
-
-    /// What the controller's own files depend on.
-    pub(super) fn controller(&self) -> &Arc<Controller> {
-        &self.controller
     }
 
     /// The configuration.
@@ -114,8 +105,8 @@ impl Context {
     }
 
     /// The stored versions of baselines.
-    pub(super) fn baseline_versions(&self) -> &BaselineVersions {
-        &self.baseline_versions
+    pub(super) fn baseline_versions(&self) -> &dyn Versions {
+        self.versions.as_ref()
     }
 
     /// The layouts that agents can have.
@@ -213,11 +204,6 @@ impl Context {
             Some(answer) => answer,
             None => Err(Error::new(ErrorKind::Internal, "no reply to a probe").into()),
         }
-    }
-
-    /// Path of the file of pauses and skips of scheduled resets.
-    pub fn schedule_path(&self) -> PathBuf {
-        self.archive().program_path("schedule.json")
     }
 
     /// Returns the owner of an agent's memory on this machine; `None` if the memory is on a host

@@ -15,7 +15,9 @@ use crate::engine::baselines::{BaselineCatalog, BaselineServices, Baselines};
 use crate::engine::context::Context;
 use crate::engine::runs::content::UndoSources;
 use crate::engine::watch::{Observer, Scanner, Watch};
-use crate::store::{Entries, Ledger, StateLog, Store};
+use crate::store::Store;
+use crate::store::file::{Entries, Ledger};
+use crate::store::observations::Observations;
 
 /// The history of runs, by agent.
 pub struct RunHistory {
@@ -57,7 +59,7 @@ pub struct Verifier {
 pub struct Reports {
     context: Arc<Context>,
     ledger: Arc<Ledger>,
-    state_log: Arc<StateLog>,
+    observations: Arc<dyn Observations>,
 }
 
 /// The services that answer from records and the archive.
@@ -108,7 +110,7 @@ impl RecordServices {
         let reports = Arc::new(Reports {
             context: Arc::clone(context),
             ledger: Arc::clone(&store.ledger),
-            state_log: Arc::clone(&store.state_log),
+            observations: Arc::clone(&store.observations),
         });
         RecordServices {
             history,

@@ -17,7 +17,11 @@ use crate::engine::baselines::{BaselineEdits, BaselineServices, Baselines, Lint}
 use crate::engine::context::Context;
 use crate::engine::shared_memories::SharedMemories;
 use crate::engine::watch::{Hosts, MemoryChecks, Observer, Scanner, Watch};
-use crate::store::{Entries, Journals, Ledger, Locks, StateLog, Store};
+use crate::store::Store;
+use crate::store::file::{Entries, Ledger, Locks};
+use crate::store::journal::Journals;
+use crate::store::lease::Leases;
+use crate::store::observations::Observations;
 use content::UndoSources;
 
 /// Deletes expired entries and versions from the archive.
@@ -26,7 +30,8 @@ pub struct Retention {
     ledger: Arc<Ledger>,
     entries: Arc<Entries>,
     locks: Arc<Locks>,
-    journals: Arc<Journals>,
+    leases: Arc<dyn Leases>,
+    journals: Arc<dyn Journals>,
     baselines: Arc<Baselines>,
     edits: Arc<BaselineEdits>,
 }
@@ -38,7 +43,7 @@ pub struct Planner {
     hosts: Arc<Hosts>,
     shared_memories: Arc<SharedMemories>,
     ledger: Arc<Ledger>,
-    journals: Arc<Journals>,
+    journals: Arc<dyn Journals>,
     baselines: Arc<Baselines>,
     scanner: Arc<Scanner>,
     observer: Arc<Observer>,
@@ -52,8 +57,9 @@ pub struct Runs {
     shared_memories: Arc<SharedMemories>,
     ledger: Arc<Ledger>,
     locks: Arc<Locks>,
-    journals: Arc<Journals>,
-    state_log: Arc<StateLog>,
+    leases: Arc<dyn Leases>,
+    journals: Arc<dyn Journals>,
+    observations: Arc<dyn Observations>,
     baselines: Arc<Baselines>,
     hosts: Arc<Hosts>,
     scanner: Arc<Scanner>,
@@ -84,6 +90,7 @@ impl RunServices {
             ledger: Arc::clone(&store.ledger),
             entries: Arc::clone(&store.entries),
             locks: Arc::clone(&store.locks),
+            leases: Arc::clone(&store.leases),
             journals: Arc::clone(&store.journals),
             baselines: Arc::clone(&baselines.baselines),
             edits: Arc::clone(&baselines.edits),
@@ -106,8 +113,9 @@ impl RunServices {
             shared_memories: Arc::clone(shared_memories),
             ledger: Arc::clone(&store.ledger),
             locks: Arc::clone(&store.locks),
+            leases: Arc::clone(&store.leases),
             journals: Arc::clone(&store.journals),
-            state_log: Arc::clone(&store.state_log),
+            observations: Arc::clone(&store.observations),
             baselines: Arc::clone(&baselines.baselines),
             hosts: Arc::clone(&watch.hosts),
             scanner: Arc::clone(&watch.scanner),

@@ -24,7 +24,12 @@ use std::sync::atomic::AtomicU64;
 use crate::engine::baselines::{BaselineServices, Baselines, Lint};
 use crate::engine::context::Context;
 use crate::engine::shared_memories::SharedMemories;
-use crate::store::{Journals, Ledger, StateLog, Store};
+use crate::store::Store;
+use crate::store::file::Ledger;
+use crate::store::holds::Holds;
+use crate::store::journal::Journals;
+use crate::store::lease::Leases;
+use crate::store::observations::Observations;
 use content_cache::ContentCache;
 
 /// The connections to hosts.
@@ -53,11 +58,13 @@ pub struct Observer {
     hosts: Arc<Hosts>,
     shared_memories: Arc<SharedMemories>,
     ledger: Arc<Ledger>,
-    journals: Arc<Journals>,
+    journals: Arc<dyn Journals>,
+    leases: Arc<dyn Leases>,
     baselines: Arc<Baselines>,
     lint: Arc<Lint>,
     scanner: Arc<Scanner>,
     checks: Arc<MemoryChecks>,
+    observations: Arc<dyn Observations>,
     content_cache: ContentCache,
     remote_texts: remote_texts::RemoteTexts,
     last_generation: AtomicU64,
@@ -68,8 +75,10 @@ pub struct Watch {
     context: Arc<Context>,
     shared_memories: Arc<SharedMemories>,
     ledger: Arc<Ledger>,
-    journals: Arc<Journals>,
-    state_log: Arc<StateLog>,
+    journals: Arc<dyn Journals>,
+    leases: Arc<dyn Leases>,
+    observations: Arc<dyn Observations>,
+    holds: Arc<dyn Holds>,
     pub(super) hosts: Arc<Hosts>,
     pub(super) scanner: Arc<Scanner>,
     pub(super) checks: Arc<MemoryChecks>,
@@ -104,10 +113,12 @@ impl Watch {
             shared_memories: Arc::clone(shared_memories),
             ledger: Arc::clone(&store.ledger),
             journals: Arc::clone(&store.journals),
+            leases: Arc::clone(&store.leases),
             baselines: Arc::clone(&baselines.baselines),
             lint: Arc::clone(&baselines.lint),
             scanner: Arc::clone(&scanner),
             checks: Arc::clone(&checks),
+            observations: Arc::clone(&store.observations),
             content_cache: ContentCache::default(),
             remote_texts: remote_texts::RemoteTexts::default(),
             last_generation: AtomicU64::new(1),
@@ -117,7 +128,9 @@ impl Watch {
             shared_memories: Arc::clone(shared_memories),
             ledger: Arc::clone(&store.ledger),
             journals: Arc::clone(&store.journals),
-            state_log: Arc::clone(&store.state_log),
+            leases: Arc::clone(&store.leases),
+            observations: Arc::clone(&store.observations),
+            holds: Arc::clone(&store.holds),
             hosts,
             scanner,
             checks,

@@ -15,7 +15,7 @@ use crate::base::untrusted::HiddenCounts;
 use crate::boundary::{Boundary, BoundaryRule};
 use crate::config::ProtectLevel;
 use crate::lint::ScanSummary;
-use crate::store::file::lock::LockHolder;
+use crate::store::lease::LockHolder;
 
 /// State of an agent at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -29,7 +29,7 @@ use crate::base::trust::{
     CommandPlaces, TrustedUser, UntrustedPlace, find_program, find_untrusted_in_command,
 };
 use crate::config::{AlertKind, AlertSettings};
-use crate::engine::{Engine, HolderLock, HolderLockKind, RunReport, describe_holder};
+use crate::engine::{Engine, Hold, HolderLock, HolderLockKind, RunReport, describe_holder};
 use conditions::{ConditionFinder, Findings};
 use delivery::ChannelSender;
 use outbox::{CheckContext, Outbox, PendingEvent};
@@ -209,7 +209,7 @@ impl DeliveryReport {
         self.unrecorded = Some(error.to_string());
         self.hints = error.hints().to_vec();
         if error.kind() == ErrorKind::Busy {
-            self.held = HeldAlerts::find(engine, HolderLockKind::AlertOutbox);
+            self.held = HeldAlerts::find(engine, HolderLockKind::Hold(Hold::Alerts));
         }
     }
 }

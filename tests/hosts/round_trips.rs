@@ -23,7 +23,7 @@ use super::world::{BASELINE, World};
 const MAX_SWEEP_ROUND_TRIPS: usize = 4;
 
 /// Round trips that a reset of one agent may take, without connecting.
-const MAX_RESET_ROUND_TRIPS: usize = 10;
+const MAX_RESET_ROUND_TRIPS: usize = 11;
 
 const AGENT_COUNT: usize = 8;
 

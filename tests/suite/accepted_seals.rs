@@ -129,7 +129,11 @@ fn planted_serial_counts_for_nothing() {
     let serials = world
         .archive_directory()
         .join(".shepherd/seal-serials.json");
-    fs::write(&serials, format!("{{\"SHA256:x\":{}}}", u64::MAX)).unwrap();
+    fs::write(
+        &serials,
+        format!("{{\"keys\":{{\"SHA256:x\":{}}}}}", u64::MAX),
+    )
+    .unwrap();
     let error = sign(&world, "ops", None).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Integrity);
     assert!(error.to_string().contains("serial"), "{error}");

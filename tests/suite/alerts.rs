@@ -12,7 +12,7 @@ use chrono::{DateTime, FixedOffset};
 use memory_shepherd::base::clock::Clock;
 use memory_shepherd::base::error::{Error, ErrorKind};
 use memory_shepherd::engine::{
-    Engine, EngineSetup, HolderLockKind, RunReport, State, Trigger, UndoMode,
+    Engine, EngineSetup, Hold, HolderLockKind, RunReport, State, Trigger, UndoMode,
 };
 use memory_shepherd::transport::{FailureCause, SingleTransport, TransportError};
 use memory_shepherd::unattended::alerts::{
@@ -129,7 +129,7 @@ impl AlertedWorld {
         self.world.clock.advance(MINUTE);
         let engine = self.world.engine();
         let seen = engine.observer().observe(engine.agent(agent).unwrap());
-        engine.state_log().record_observations(&[seen]);
+        engine.observations().record(&[seen], Trigger::Cli);
     }
 }
 
@@ -366,8 +366,8 @@ fn drift_behind_a_lost_host_is_alerted_once() {
     world.clock.advance(HOUR);
     let transport = broken_transport(world, FailureCause::Unreachable, "timed out");
     run(&world.engine_with_transport(transport));
-    let known = world.engine().state_log().last_known_state("far");
-    assert_eq!(known.map(|(state, _)| state), Some(State::Unreach));
+    let known = world.engine().observations().known_state("far");
+    assert_eq!(known.map(|known| known.state), Some(State::Unreach));
     assert_eq!(alerted.send(None), Vec::<String>::new());
     world.clock.advance(HOUR);
     alerted.observe("far");
@@ -417,7 +417,7 @@ fn ledger_is_read_before_the_outbox_is_locked() {
     let lock = world
         .engine()
         .locks()
-        .try_lock_with_holder(HolderLockKind::AlertOutbox);
+        .try_lock_with_holder(HolderLockKind::Hold(Hold::Alerts));
     let mut lock = Some(lock.unwrap().unwrap());
     let ledger = world.archive_directory().join(".shepherd/ledger.jsonl");
     let aside = world.root.join("ledger");
@@ -444,7 +444,7 @@ fn busy_outbox_loses_no_error_of_a_run() {
     let lock = world
         .engine()
         .locks()
-        .try_lock_with_holder(HolderLockKind::AlertOutbox);
+        .try_lock_with_holder(HolderLockKind::Hold(Hold::Alerts));
     let lock = lock.unwrap().unwrap();
     let done = alerted.deliver(&world.engine(), Some(&failed));
     let holder = format!("process {} of ", std::process::id());

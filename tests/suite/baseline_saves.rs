@@ -130,7 +130,7 @@ fn change_of_a_moved_directory_stays_in_journal() {
         .unwrap();
     assert_eq!(problem.message(), missing.message);
     // No agent is TAMPERED because of it.
-    let changes = world.engine().state_log().state_changes().unwrap();
+    let changes = world.engine().observations().changes().unwrap();
     assert!(changes.iter().all(|it| it.agent != "scout"), "{changes:?}");
 
     fs::create_dir(&directory).unwrap();

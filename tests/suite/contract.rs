@@ -13,6 +13,7 @@ use crate::fake_transport::FakeTransport;
 use memory_shepherd::base::digest::Digest;
 use memory_shepherd::base::error::{Error, ErrorKind};
 use memory_shepherd::base::file_systems::FileSystems;
+use memory_shepherd::config::SftpExtension;
 use memory_shepherd::transport::bounded::BoundedTransport;
 use memory_shepherd::transport::local::LocalTransport;
 use memory_shepherd::transport::{
@@ -407,8 +408,30 @@ pub fn read_file(directory: &dyn MemoryDirectory) -> Vec<u8> {
 
 pub fn stage_file(directory: &dyn MemoryDirectory, bytes: &[u8]) {
     let mut content = |sink: ByteSink<'_>| sink(bytes);
-    let staged = directory.stage(STAGED_NAME, &mut content, StagedAttributes::Inherited);
+    let staged = claim_and_stage(
+        directory,
+        STAGED_NAME,
+        &mut content,
+        StagedAttributes::Inherited,
+    );
     staged.unwrap();
+}
+
+/// Claims a run's name, and creates its new file.
+fn claim_and_stage(
+    directory: &dyn MemoryDirectory,
+    run: &str,
+    content: &mut dyn FnMut(ByteSink<'_>) -> Result<(), Error>,
+    attributes: StagedAttributes,
+) -> Result<Vec<SftpExtension>, TransportError> {
+    directory.claim(run)?;
+    directory.stage(run, content, attributes)
+}
+
+/// Claims a run's name, and moves the memory aside.
+fn take_away(directory: &dyn MemoryDirectory, run: &str) -> Result<SwapOutcome, TransportError> {
+    directory.claim(run)?;
+    directory.commit(run, NewMemory::Nothing)
 }
 
 pub fn commit_staged(directory: &dyn MemoryDirectory) -> Result<SwapOutcome, TransportError> {
@@ -715,14 +738,14 @@ fn staged_file_has_exact_bytes_and_attributes(fixture: &dyn TransportFixture) {
         ..fixture.read_attributes("MEMORY.md")
     };
     let directory = fixture.open_directory();
-    directory.commit("aside", NewMemory::Nothing).unwrap();
+    take_away(directory.as_ref(), "aside").unwrap();
     let content = &mut |sink: ByteSink<'_>| {
         sink(b"first ")?;
         sink(b"")?;
         sink(b"second\0\xff")
     };
     let given = StagedAttributes::Exact(attributes.clone());
-    directory.stage(STAGED_NAME, content, given).unwrap();
+    claim_and_stage(directory.as_ref(), STAGED_NAME, content, given).unwrap();
     assert_eq!(fixture.probe_memory(), MemoryObject::Absent);
     commit_staged(directory.as_ref()).unwrap();
     assert_eq!(fixture.bytes("MEMORY.md").unwrap(), b"first second\0\xff");
@@ -732,7 +755,8 @@ fn staged_file_has_exact_bytes_and_attributes(fixture: &dyn TransportFixture) {
 
 fn failed_stage_leaves_nothing(fixture: &dyn TransportFixture) {
     let directory = fixture.open_directory();
-    let staged = directory.stage(
+    let staged = claim_and_stage(
+        directory.as_ref(),
         STAGED_NAME,
         &mut |sink| {
             sink(b"half")?;
@@ -757,7 +781,12 @@ fn stage_does_not_overwrite_existing_name(fixture: &dyn TransportFixture) {
         };
         let inherited = StagedAttributes::Inherited;
         let directory = fixture.open_directory();
-        let staged = directory.stage(name, &mut |sink| sink(b"ours"), inherited);
+        let staged = claim_and_stage(
+            directory.as_ref(),
+            name,
+            &mut |sink| sink(b"ours"),
+            inherited,
+        );
         assert_eq!(staged.unwrap_err().cause, FailureCause::Refused);
         assert_eq!(fixture.special_file(name), special);
     }
@@ -801,7 +830,7 @@ fn swap_displaces_any_special_file(fixture: &dyn TransportFixture) {
         );
         // Frees the name for the next file.
         let done = format!("done-{}", fixture.names().len());
-        directory.commit(&done, NewMemory::Nothing).unwrap();
+        take_away(directory.as_ref(), &done).unwrap();
         let displaced = &swapped.displaced[0];
         let settled = settle_fully(fixture, directory.as_ref(), displaced).0;
         if special == SpecialFile::Directory {
@@ -857,7 +886,7 @@ fn swap_of_file_planted_at_staged_name_fails(fixture: &dyn TransportFixture) {
             ..interrupted_run(b"new")
         };
         let displaced = directory.recover(&run).unwrap().unwrap().displaced;
-        let taken = directory.commit("aside", NewMemory::Nothing).unwrap();
+        let taken = take_away(directory.as_ref(), "aside").unwrap();
         for name in displaced.iter().chain(&taken.displaced) {
             loop {
                 let (settled, seen) = settle_fully(fixture, directory.as_ref(), name);
@@ -876,7 +905,7 @@ fn swap_of_file_planted_at_staged_name_fails(fixture: &dyn TransportFixture) {
 
 fn take_away_moves_the_memory_aside(fixture: &dyn TransportFixture) {
     let directory = fixture.open_directory();
-    let take_away = |name| directory.commit(name, NewMemory::Nothing);
+    let take_away = |name| take_away(directory.as_ref(), name);
     assert_eq!(
         take_away("aside").unwrap_err().cause,
         FailureCause::Replaced
@@ -1131,7 +1160,12 @@ fn extended_attributes_are_kept(fixture: &dyn TransportFixture) {
         ..fixture.read_attributes("MEMORY.md")
     };
     let given = StagedAttributes::Exact(attributes.clone());
-    if let Err(error) = directory.stage(STAGED_NAME, &mut |sink| sink(b"new"), given) {
+    if let Err(error) = claim_and_stage(
+        directory.as_ref(),
+        STAGED_NAME,
+        &mut |sink| sink(b"new"),
+        given,
+    ) {
         skip_unsupported(format_args!("no user attributes here: {error}"));
         assert_eq!(fixture.names(), ["MEMORY.md"]);
         return;

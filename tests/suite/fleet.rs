@@ -12,7 +12,7 @@ use crate::fake_transport::{FakeOperation, FakeTransport};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use memory_shepherd::base::clock::{Clock, SystemClock};
 use memory_shepherd::config::SshHost;
-use memory_shepherd::engine::{Engine, FleetEvent, FleetWatcher, Observation, State};
+use memory_shepherd::engine::{Engine, FleetEvent, FleetWatcher, Hold, Observation, State};
 use memory_shepherd::transport::{Transport, Transports};
 use memory_shepherd::unattended::schedule::{ScheduleAction, ScheduleChange, change_schedule};
 
@@ -264,7 +264,7 @@ fn replaced_directory_is_no_error() {
 /// Waits until the watch has received the changes of this thread, by one that the kernel reports after
 /// them and the watch at once. The archive has a run.
 fn wait_for_changes(engine: &Engine, events: &Receiver<FleetEvent>) {
-    fs::write(engine.context().schedule_path(), "").unwrap();
+    fs::write(engine.holds().location(Hold::Schedule), "").unwrap();
     wait_for_event(events, |event| matches!(event, FleetEvent::PausesChanged));
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use chrono::DateTime;
 use memory_shepherd::base::clock::Clock;
-use memory_shepherd::engine::{AgentTimeline, TimelineRow, TimelineSubject};
+use memory_shepherd::engine::{AgentTimeline, TimelineRow, TimelineSubject, Trigger};
 
 use super::world::World;
 
@@ -166,7 +166,7 @@ fn report_in_winter_shows_summer_times() {
     for it in &mut seen {
         it.read_at = it.read_at.to_utc().fixed_offset();
     }
-    engine.state_log().record_observations(&seen);
+    engine.observations().record(&seen, Trigger::Cli);
     world.clock.advance(150 * DAY);
     let since = world.clock.now() - chrono::Duration::days(200);
     let report = world.engine().reports().report(since).unwrap();

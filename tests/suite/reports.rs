@@ -34,7 +34,7 @@ fn observe(world: &World, change: impl Fn(&mut Observation)) {
     let agents: Vec<_> = engine.config().agents.iter().collect();
     let mut seen = engine.observer().observe_all(&agents);
     seen.iter_mut().for_each(change);
-    engine.state_log().record_observations(&seen);
+    engine.observations().record(&seen, Trigger::Cli);
 }
 
 fn texts(report: &FleetReport) -> Vec<String> {

@@ -414,15 +414,7 @@ fn journal_of_unconfigured_agent_is_reported() {
     );
     assert_eq!((last.agent.as_str(), &last.run), ("", &ran.report.run));
     assert!(last.note.unwrap().contains("tx/scout."));
-    assert_eq!(
-        world
-            .engine()
-            .journals()
-            .unclaimed_journals()
-            .unwrap()
-            .len(),
-        1
-    );
+    assert_eq!(world.engine().runs().unclaimed_journals().unwrap().len(), 1);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, FixedOffset};
 use memory_shepherd::base::error::{Error, ErrorKind};
-use memory_shepherd::engine::Engine;
+use memory_shepherd::engine::{Engine, Hold};
 use memory_shepherd::unattended::schedule::{
     ScheduleAction, ScheduleChange, ScheduleControls, ScheduleHold, ScheduledGroup, change_schedule,
 };
@@ -98,7 +98,7 @@ fn passed_due_time_cannot_be_skipped() {
     let skip = change(None, ScheduleAction::Skip(due));
     let error = change_schedule(&engine, &[skip], &engine.clock().now()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Conflict);
-    assert!(!engine.context().schedule_path().exists());
+    assert!(!engine.holds().location(Hold::Schedule).exists());
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn forged_skip_cannot_outlive_its_due_time() {
     let engine = world.engine();
     let due = next_due(&engine, Some("scout"));
     apply(&engine, Some("scout"), ScheduleAction::Skip(due));
-    let path = engine.context().schedule_path();
+    let path = engine.holds().location(Hold::Schedule);
     let text = fs::read_to_string(&path).unwrap();
     let mut file: serde_json::Value = serde_json::from_str(&text).unwrap();
     let configs = file["configs"].as_object_mut().unwrap();
@@ -154,7 +154,7 @@ fn damaged_or_linked_file_holds_nothing_back() {
     let world = scheduled_world();
     let engine = world.engine();
     apply(&engine, None, ScheduleAction::Pause);
-    let path = engine.context().schedule_path();
+    let path = engine.holds().location(Hold::Schedule);
     let text = fs::read(&path).unwrap();
     fs::write(&path, "{").unwrap();
     assert!(read_controls(&engine).is_err());
@@ -170,7 +170,7 @@ fn file_of_another_user_holds_nothing_back() {
     let world = scheduled_world();
     let engine = world.engine();
     apply(&engine, None, ScheduleAction::Pause);
-    if chown(engine.context().schedule_path(), Some(12_345), None).is_err() {
+    if chown(engine.holds().location(Hold::Schedule), Some(12_345), None).is_err() {
         skip_unsupported("only root gives files away");
         return;
     }
@@ -202,12 +202,12 @@ fn configs_of_one_archive_pause_apart() {
     let world = scheduled_world();
     let engine = world.engine();
     apply(&engine, None, ScheduleAction::Pause);
-    let text = fs::read_to_string(engine.context().schedule_path()).unwrap();
+    let text = fs::read_to_string(engine.holds().location(Hold::Schedule)).unwrap();
     let other = text.replace(&engine.config().path.display().to_string(), "/other.conf");
-    fs::write(engine.context().schedule_path(), other).unwrap();
+    fs::write(engine.holds().location(Hold::Schedule), other).unwrap();
     assert!(!is_held_now(&engine, "ranger"));
     apply(&engine, Some("scout"), ScheduleAction::Pause);
     assert!(is_held_now(&engine, "scout"));
-    let text = fs::read_to_string(engine.context().schedule_path()).unwrap();
+    let text = fs::read_to_string(engine.holds().location(Hold::Schedule)).unwrap();
     assert!(text.contains("/other.conf"), "{text}");
 }

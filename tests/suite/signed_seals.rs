@@ -130,7 +130,7 @@ fn second_seal_with_one_serial_is_refused() {
     let world = signed_world();
     sign(&world, "ops", None).unwrap();
     let baselines = copy_baselines(&world);
-    let memory = ["seal-serials.json", "newest-seal.json", "seal.json"].map(|name| {
+    let memory = ["seal-serials.json", "seal.json"].map(|name| {
         let path = world.archive_directory().join(".shepherd").join(name);
         let bytes = fs::read(&path).unwrap();
         (path, bytes)
@@ -534,7 +534,7 @@ fn expired_seal_outdates_the_one_before_it() {
     world.set_baseline("scout", "# Other rules\n\n---\n");
     sign(&world, "ops", Some(1)).unwrap();
     // Another machine signed it: this one sees it for the first time when it has expired.
-    for name in ["seal-serials.json", "newest-seal.json", "seal.json"] {
+    for name in ["seal-serials.json", "seal.json"] {
         fs::remove_file(world.root.join("archives/.shepherd").join(name)).unwrap();
     }
     world.clock.advance(Duration::from_secs(2 * 86_400));

@@ -11,7 +11,7 @@ use memory_shepherd::base::clock::SystemClock;
 use memory_shepherd::base::error::{Error, ErrorKind};
 use memory_shepherd::engine::{
     Engine, FleetEvent, FleetWatcher, GuardAction, GuardPass, Observation, SealScope, State,
-    StateChange, StateObserver, UndoMode,
+    StateChange, StateObserver, Trigger, UndoMode,
 };
 use memory_shepherd::transport::{FailureCause, TransportError};
 
@@ -50,8 +50,8 @@ fn observe(world: &World) -> Observation {
     let engine = world.engine();
     let seen = engine.observer().observe(engine.agent("scout").unwrap());
     engine
-        .state_log()
-        .record_observations(std::slice::from_ref(&seen));
+        .observations()
+        .record(std::slice::from_ref(&seen), Trigger::Cli);
     seen
 }
 
@@ -65,7 +65,7 @@ fn run(engine: &Engine) {
 }
 
 fn changes(world: &World) -> Vec<StateChange> {
-    world.engine().state_log().state_changes().unwrap()
+    world.engine().observations().changes().unwrap()
 }
 
 fn targets(world: &World) -> Vec<State> {
@@ -81,8 +81,8 @@ fn change_is_recorded_once_with_its_first_time() {
     observe(&world);
     let other = world.engine();
     other
-        .state_log()
-        .record_observations(&[seen.clone(), seen.clone()]);
+        .observations()
+        .record(&[seen.clone(), seen.clone()], Trigger::Cli);
     let [change] = changes(&world).try_into().unwrap();
     assert_eq!(
         (change.from, change.to),
@@ -94,11 +94,17 @@ fn change_is_recorded_once_with_its_first_time() {
     );
     assert!(change.reason.starts_with("rules edited"), "{change:?}");
     assert_eq!(
-        other.state_log().state_since("scout", State::Drifted),
+        other.observations().state_since("scout", State::Drifted),
         Some(seen.read_at)
     );
-    assert_eq!(other.state_log().state_since("scout", State::Clean), None);
-    assert_eq!(other.state_log().state_since("nobody", State::Clean), None);
+    assert_eq!(
+        other.observations().state_since("scout", State::Clean),
+        None
+    );
+    assert_eq!(
+        other.observations().state_since("nobody", State::Clean),
+        None
+    );
 }
 
 #[test]
@@ -111,7 +117,7 @@ fn end_of_a_bad_state_is_recorded_too() {
     assert_eq!(targets(&world), [State::Drifted, State::Clean]);
     let since = world
         .engine()
-        .state_log()
+        .observations()
         .state_since("scout", State::Clean);
     assert_eq!(since, Some(seen.read_at));
 }
@@ -125,7 +131,7 @@ fn first_notes_of_healthy_agent_are_no_change() {
     assert_eq!(targets(&world), []);
     let since = world
         .engine()
-        .state_log()
+        .observations()
         .state_since("scout", State::Scratch);
     assert_eq!(since, Some(seen.read_at));
 }
@@ -236,7 +242,7 @@ fn state_that_the_guard_ends_is_recorded_by_it() {
     assert!(
         world
             .engine()
-            .state_log()
+            .observations()
             .state_since("scout", State::Clean)
             .is_some()
     );
@@ -279,7 +285,7 @@ fn guard_notes_the_end_of_tampering_by_others() {
     assert_eq!(
         world
             .engine()
-            .state_log()
+            .observations()
             .state_since("scout", State::Tampered),
         None
     );
@@ -313,7 +319,7 @@ fn line_of_a_killed_observer_is_not_repeated() {
     assert_eq!(targets(&world), [State::Drifted]);
     let since = world
         .engine()
-        .state_log()
+        .observations()
         .state_since("scout", State::Drifted)
         .unwrap();
     assert!(since < seen.read_at);
@@ -332,7 +338,7 @@ fn unfinished_line_of_known_states_is_ignored() {
         &states_path(&world),
         br#"scout	{"state":"CLEAN","since":"2026-03-14T10:0"#,
     );
-    let since = |state| world.engine().state_log().state_since("scout", state);
+    let since = |state| world.engine().observations().state_since("scout", state);
     assert_eq!(since(State::Drifted), Some(seen.read_at));
     world.write_memory("scout", BASELINE);
     let seen = observe(&world);
@@ -354,7 +360,7 @@ fn unfinished_write_of_states_does_not_cover_the_log() {
         assert_eq!(targets(&world), [State::Drifted], "{length} bytes");
         let since = world
             .engine()
-            .state_log()
+            .observations()
             .state_since("scout", State::Drifted);
         assert_eq!(since, Some(drifted), "{length} bytes");
     }
@@ -377,7 +383,7 @@ fn write_known_states(world: &World, count: usize) -> Vec<String> {
 /// Returns those whose state is known. One engine for all soon parses the whole file.
 fn known_agents(world: &World, names: &[String]) -> Vec<String> {
     let engine = world.engine();
-    let is_known = |name: &&String| engine.state_log().last_known_state(name).is_some();
+    let is_known = |name: &&String| engine.observations().known_state(name).is_some();
     names.iter().filter(is_known).cloned().collect()
 }
 
@@ -385,7 +391,7 @@ fn known_agents(world: &World, names: &[String]) -> Vec<String> {
 fn assert_known_agents(world: &World, names: &[String], expected: &[String]) {
     assert_eq!(known_agents(world, names), expected);
     for name in names.iter().step_by(7) {
-        let is_known = world.engine().state_log().last_known_state(name).is_some();
+        let is_known = world.engine().observations().known_state(name).is_some();
         assert_eq!(is_known, expected.contains(name), "{name}");
     }
 }
@@ -396,7 +402,7 @@ fn each_agent_of_many_is_found() {
     let names = write_known_states(&world, 3_000);
     for name in ["agent-", "agent-00000-", "agent-02999-", "zeno"] {
         assert_eq!(
-            world.engine().state_log().last_known_state(name),
+            world.engine().observations().known_state(name),
             None,
             "{name}"
         );
@@ -449,7 +455,7 @@ fn damaged_first_line_of_states_hides_no_agent() {
         assert!(
             world
                 .engine()
-                .state_log()
+                .observations()
                 .state_since("scout", State::Drifted)
                 .is_some()
         );
@@ -476,15 +482,15 @@ fn superseded_lines_of_known_states_are_removed() {
         let seen = observe(&world);
         let engine = world.engine();
         assert_eq!(
-            engine.state_log().state_since("scout", seen.state),
+            engine.observations().state_since("scout", seen.state),
             Some(seen.read_at)
         );
         let state = engine
-            .state_log()
-            .last_known_state("agent-00007")
-            .map(|(state, _)| state);
+            .observations()
+            .known_state("agent-00007")
+            .map(|known| known.state);
         assert_eq!(state, Some(State::Drifted));
-        assert_eq!(engine.state_log().last_known_state("agent-00008"), None);
+        assert_eq!(engine.observations().known_state("agent-00008"), None);
     }
     let size = fs::metadata(states_path(&world)).unwrap().len();
     assert!(
@@ -533,9 +539,12 @@ fn concurrent_observers_lose_no_known_state() {
                     // An observer does not wait for long for the other one.
                     let is_recorded = (0..1_000).any(|_| {
                         engine
-                            .state_log()
-                            .record_observations(std::slice::from_ref(&seen));
-                        engine.state_log().state_since(agent, seen.state).is_some()
+                            .observations()
+                            .record(std::slice::from_ref(&seen), Trigger::Cli);
+                        engine
+                            .observations()
+                            .state_since(agent, seen.state)
+                            .is_some()
                     });
                     assert!(is_recorded, "{agent}: {word}");
                 }
@@ -554,7 +563,7 @@ fn concurrent_observers_lose_no_known_state() {
         assert!(
             world
                 .engine()
-                .state_log()
+                .observations()
                 .state_since(agent, State::Clean)
                 .is_some()
         );
@@ -575,7 +584,7 @@ fn line_before_the_known_state_is_not_applied() {
     assert_eq!(targets(&world), [State::Drifted]);
     let since = world
         .engine()
-        .state_log()
+        .observations()
         .state_since("scout", State::Clean);
     assert_eq!(since, Some(seen.read_at));
 }
@@ -611,7 +620,7 @@ fn older_observation_does_not_replace_newer_state() {
     world.clock.advance(Duration::from_secs(5));
     world.reset().assert_ok();
     let count = targets(&world).len();
-    engine.state_log().record_observations(&[older]);
+    engine.observations().record(&[older], Trigger::Cli);
     assert_eq!(targets(&world).len(), count);
 }
 
@@ -634,7 +643,7 @@ fn state_known_since_a_future_time_stays_known() {
     let engine = world.engine();
     assert!(
         engine
-            .state_log()
+            .observations()
             .state_since("scout", State::NoSep)
             .is_some()
     );
@@ -690,7 +699,7 @@ fn observer_that_may_not_write_says_nothing() {
     assert_eq!(
         world
             .engine()
-            .state_log()
+            .observations()
             .state_since("scout", State::Drifted),
         None
     );
@@ -707,7 +716,7 @@ fn busy_agent_has_no_new_state() {
     assert_eq!(targets(&world), []);
     assert!(
         engine
-            .state_log()
+            .observations()
             .state_since("scout", State::Clean)
             .is_some()
     );

@@ -704,6 +704,10 @@ impl MemoryDirectory for InterposingDirectory {
         self.call_with_hook("object_id", || self.inner.object_id(name))
     }
 
+    fn claim(&self, run: &str) -> Result<(), TransportError> {
+        self.call_with_hook("claim", || self.inner.claim(run))
+    }
+
     fn stage(
         &self,
         run: &str,

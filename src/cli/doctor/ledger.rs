@@ -178,14 +178,14 @@ pub(super) fn check_clock(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
 /// Reports journals of interrupted runs, or of runs in progress.
 pub(super) fn check_journals(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
     let engine = fleet.engine;
-    let journals = match engine.runs().journal_files() {
+    let journals = match engine.runs().open_journals() {
         Ok(journals) => journals,
         Err(error) => return report.add_error(&error),
     };
     if journals.is_empty() {
         report.add_ok("no transaction records of interrupted runs");
     }
-    let unclaimed = engine.journals().unclaimed_journals().unwrap_or_default();
+    let unclaimed = engine.runs().unclaimed_journals().unwrap_or_default();
     for (agent, path) in journals {
         let shown = path.display();
         if unclaimed.contains(&path) {

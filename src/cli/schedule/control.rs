@@ -12,7 +12,7 @@ use crate::cli::arguments::values::EXIT_CODES;
 use crate::cli::output::{Document, Printer, dim, plain};
 use crate::cli::schedule::hold::schedule_holds;
 use crate::cli::{CommandContext, CommandResult};
-use crate::engine::Engine;
+use crate::engine::{Engine, Hold};
 use crate::unattended::schedule::{
     ManagerAccess, ScheduleAction, ScheduleChange, ScheduleControls, ScheduleOverview,
     ScheduledGroup, change_schedule, find_timer_agent, read_overview, timer_subject,
@@ -131,7 +131,11 @@ pub(in crate::cli) fn run(
     context.print_document(&ControlDocument {
         timer: args.timer.clone(),
         dry_run: args.dry_run,
-        file: engine.context().schedule_path().display().to_string(),
+        file: engine
+            .holds()
+            .location(Hold::Schedule)
+            .display()
+            .to_string(),
         changes: items.collect(),
     })?;
     if matches!(verb, ControlVerb::Resume) && args.timer.is_some() && !args.dry_run {

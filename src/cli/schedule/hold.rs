@@ -196,8 +196,8 @@ pub(in crate::cli) fn finish_held_reset(
     log_skipped_agents(context, engine, held);
     if engine.config().alerts.is_some() {
         engine
-            .state_log()
-            .record_observations(&observe_fleet(engine));
+            .observations()
+            .record(&observe_fleet(engine), engine.context().trigger());
         send_alerts(context, engine, None, &RunSignals::register()?);
     }
     write_metrics_after_run(context, engine, &args.metrics, None);

@@ -11,18 +11,14 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::base::digest::Digest;
-use crate::base::durable;
-use crate::base::error::{Error, ErrorKind, PathContext, Result};
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::baseline::seal::{self, BaselineSeal, SealFiles, SealMeta};
 use crate::baseline::signatures::SealVerifier;
 use crate::baseline::{self, BaselineCache, InspectedBaseline};
 use crate::boundary::Baseline;
 use crate::config::{Agent, SealRequirement};
 use crate::engine::baselines::Baselines;
-
-/// The last seal that this program wrote or accepted, in its own directory of the archive: the guard
-/// puts it back.
-const KEPT_SEAL_FILE_NAME: &str = "seal.json";
+use crate::store::holds::Hold;
 
 /// The files of a seal that the guard can put back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -164,13 +160,8 @@ impl Baselines {
     /// One of them cannot be read.
     pub(in crate::engine) fn sealed_digests(&self) -> Result<HashSet<Digest>> {
         let directory = &self.context.config().general.baseline_dir;
-        let path = self.context.archive().program_path(KEPT_SEAL_FILE_NAME);
-        let kept = match durable::read_own_file(&path) {
-            Err(error) if durable::is_absent(&error) => None,
-            read => read
-                .map(|_| self.read_kept_seal())
-                .with_path("read", &path)?,
-        };
+        let kept = self.holds.read(Hold::AcceptedSeal)?;
+        let kept = kept.and_then(|text| serde_json::from_slice::<KeptSeal>(&text).ok());
         let kept = kept.map(|kept| kept.to_files().parse(directory));
         let on_disk = SealFiles::read(directory)?.parse(directory)?;
         let seals = [
@@ -187,33 +178,26 @@ impl Baselines {
         Ok(seals.iter().flatten().flat_map(digests).collect())
     }
 
-    /// Keeps a copy of the seal where agents cannot write.
-    pub(in crate::engine) fn keep_seal(&self, seal: &KeptSeal) -> Result<()> {
-        let path = self.context.archive().program_path(KEPT_SEAL_FILE_NAME);
-        let bytes = serde_json::to_vec(seal).map_err(|error| {
+    /// Keeps a copy of the seal where agents cannot write; none removes it.
+    pub(in crate::engine) fn keep_seal(&self, seal: Option<&KeptSeal>) -> Result<()> {
+        let text = seal.map(serde_json::to_vec).transpose().map_err(|error| {
             let message = format!("cannot serialize the seal: {error}");
             Error::new(ErrorKind::Internal, message)
         })?;
-        self.context.archive().replace_program_file(&path, &bytes)
-    }
-
-    /// Removes the kept copy of the seal.
-    pub(in crate::engine) fn forget_kept_seal(&self) -> Result<()> {
-        let path = self.context.archive().program_path(KEPT_SEAL_FILE_NAME);
-        self.context.archive().remove_program_file(&path)
+        self.holds
+            .lock(Hold::AcceptedSeal)?
+            .replace(text.as_deref())
     }
 
     /// Returns whether there is a kept seal that this user cannot read: it may be a signed one.
     fn is_kept_seal_unreadable(&self) -> bool {
-        let path = self.context.archive().program_path(KEPT_SEAL_FILE_NAME);
-        let read = durable::read_own_file(&path);
-        read.is_err_and(|error| !durable::is_absent(&error))
+        self.holds.read(Hold::AcceptedSeal).is_err()
     }
 
     /// Returns the kept copy of the seal; none if there is no valid one.
     pub(in crate::engine) fn read_kept_seal(&self) -> Option<KeptSeal> {
-        let path = self.context.archive().program_path(KEPT_SEAL_FILE_NAME);
-        serde_json::from_slice(&durable::read_own_file(&path).ok()?).ok()
+        let text = self.holds.read(Hold::AcceptedSeal).ok()??;
+        serde_json::from_slice(&text).ok()
     }
 
     /// Creates an empty cache of baselines, each of which is read and checked once.

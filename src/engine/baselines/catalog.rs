@@ -608,9 +608,7 @@ impl BaselineCatalog {
         {
             Some(known) => Ok((digest, known.bytes)),
             None => {
-                self.context
-                    .baseline_versions()
-                    .check_unread_version(digest)?;
+                self.context.baseline_versions().digest_version(digest)?;
                 unknown(format!(
                     "the content of version {}… of {name} is not in the archive",
                     digest.short_hex(8)

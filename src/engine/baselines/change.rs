@@ -163,7 +163,7 @@ impl Baselines {
             // The last hint of several leads to the comparison that is shown here.
             advice: refusal.and_then(|it| it.error().hints().last().cloned()),
             missing_sealed_version: missing,
-            unread_version: looked_for.find_map(|it| versions.check_unread_version(it).err()),
+            unread_version: looked_for.find_map(|it| versions.digest_version(it).err()),
             reference: known,
             agents: users.into_iter().map(|it| it.name.clone()).collect(),
             path,
@@ -248,7 +248,7 @@ impl Baselines {
     fn stored_version(&self, digest: Digest, is_sealed: bool) -> Option<KnownVersion> {
         let bytes = self.context.baseline_versions().read_version(digest).ok()?;
         Some(KnownVersion {
-            path: self.context.baseline_versions().version_path(digest),
+            path: self.context.baseline_versions().location(digest),
             digest,
             bytes,
             is_sealed,

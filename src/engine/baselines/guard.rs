@@ -35,7 +35,7 @@ use crate::engine::baselines::replacement::{ChangeRecord, JOURNAL_FILE_NAME, fil
 use crate::engine::baselines::save::SaveCause;
 use crate::engine::file_owner::FileOwner;
 use crate::store::file::lock;
-use crate::store::file::state_log::{SeenState, StateNote, StateObserver};
+use crate::store::observations::{SeenState, StateNote, StateObserver};
 use crate::store::record::{Operation, Outcome, new_run_id};
 use crate::store::state::State;
 use backoff::Backoff;
@@ -216,13 +216,13 @@ impl Guard {
                 .filter(|agent| self.has_tampering_ended(agent));
             notes.extend(ended.map(|agent| StateNote::Forgotten(agent.name.clone())));
         }
-        self.state_log.note_states(&notes);
+        self.observations.note(&notes);
     }
 
     /// Whether an agent was TAMPERED when it was last seen, and its baseline is in order now.
     fn has_tampering_ended(&self, agent: &Agent) -> bool {
-        let known = self.state_log.last_known_state(&agent.name);
-        known.is_some_and(|(state, _)| state == State::Tampered)
+        let known = self.observations.known_state(&agent.name);
+        known.is_some_and(|known| known.state == State::Tampered)
             && self.baselines.baseline_cache().load(agent).is_ok()
     }
 
@@ -397,14 +397,14 @@ impl Guard {
                 && self.check_seal_files(files, true).is_ok();
         if is_good {
             self.record_taken_over(seal, kept.as_ref())?;
-            return self.baselines.keep_seal(&newest);
+            return self.baselines.keep_seal(Some(&newest));
         }
         if kept.is_some_and(|kept| kept.manifest == newest.manifest) {
             return Ok(());
         }
         newest.meta = None;
         newest.signature = None;
-        self.baselines.keep_seal(&newest)
+        self.baselines.keep_seal(Some(&newest))
     }
 
     /// Records which files a signed seal covers otherwise than the one before: they are not fought
@@ -546,7 +546,7 @@ impl Guard {
         let remarks = saved.remarks().into_iter();
         let remarks: String = remarks.map(|remark| format!("; {remark}")).collect();
         // Where the archive is full, the bytes are in the file beside it alone.
-        let is_stored = |it: &Digest| self.context.baseline_versions().version_path(*it).exists();
+        let is_stored = |it: &Digest| self.context.baseline_versions().location(*it).exists();
         Ok(Some(GuardEvent {
             file: name.to_string(),
             action: GuardAction::Restored,
@@ -566,10 +566,7 @@ impl Guard {
 
     /// Stores the sealed version of a file if the archive lacks it.
     fn keep_sealed_version(&self, name: &str, bytes: &[u8], is_signed: bool) -> Result<()> {
-        let path = self
-            .context
-            .baseline_versions()
-            .version_path(Digest::of(bytes));
+        let path = self.context.baseline_versions().location(Digest::of(bytes));
         if path.exists() {
             return Ok(());
         }

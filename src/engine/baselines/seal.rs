@@ -341,7 +341,7 @@ impl Seals {
             })
             .collect();
         let kept_before = self.baselines.read_kept_seal();
-        self.baselines.keep_seal(seal)?;
+        self.baselines.keep_seal(Some(seal))?;
         let installed = self
             .files
             .replace_files(&files, &record)
@@ -360,10 +360,7 @@ impl Seals {
                 change.complete(record).map(drop)
             }
             Err(error) => {
-                match kept_before {
-                    Some(kept) => self.baselines.keep_seal(&kept)?,
-                    None => self.baselines.forget_kept_seal()?,
-                }
+                self.baselines.keep_seal(kept_before.as_ref())?;
                 Err(error)
             }
         }

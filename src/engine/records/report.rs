@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::base::error::Result;
 use crate::engine::records::Reports;
 use crate::lint::ScanSummary;
-use crate::store::file::state_log::StateObserver;
+use crate::store::observations::StateObserver;
 use crate::store::record::{Operation, Outcome};
 use crate::store::state::State;
 use collector::ReportCollector;
@@ -270,7 +270,7 @@ impl Reports {
         if let Some(error) = unread {
             collector.add_note(format!("older records are not reported: {error}"));
         }
-        match self.state_log.state_changes() {
+        match self.observations.changes() {
             Ok(changes) => collector.add_changes(changes),
             Err(error) => {
                 let note = format!("state changes are unknown: {error}");

@@ -9,7 +9,7 @@ use crate::base::error::{Error, PathContext, Result};
 use crate::boundary::Baseline;
 use crate::engine::context::Context;
 use crate::engine::watch::classify::MemoryAccumulator;
-use crate::store::Ledger;
+use crate::store::file::Ledger;
 use crate::store::record::FileState;
 use crate::transport::{ByteSink, ObjectId};
 

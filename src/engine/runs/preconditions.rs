@@ -3,11 +3,10 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::archive::{PROGRAM_DIRECTORY_NAME, QUARANTINE_DIRECTORY_NAME};
-use crate::base::error::{Error, PathContext, Result};
+use crate::base::error::{Error, Result};
 use crate::baseline::seal::{META_FILE_NAME, SEAL_FILE_NAME, SIGNATURE_FILE_NAME};
 use crate::config::Agent;
 use crate::engine::runs::Runs;
@@ -48,25 +47,27 @@ impl Runs {
             .collect()
     }
 
-    /// Returns the files that stand for runs which were interrupted or are in progress, each with
-    /// the agent that its name begins with. Includes files that no run has written.
+    /// Returns the journals of runs that were interrupted or are in progress, each with its agent.
     ///
     /// # Errors
     /// The archive cannot be read.
-    pub fn journal_files(&self) -> Result<Vec<(String, PathBuf)>> {
-        let directory = self.context.archive().program_path("tx");
-        let items = match fs::read_dir(&directory) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            items => items.with_path("list", &directory)?,
-        };
-        let paths = items.flatten().map(|item| item.path());
-        let paths = paths.filter(|it| it.extension().is_some_and(|end| end == "json"));
-        let with_agent = paths.map(|path| {
-            let name = path.file_stem().unwrap_or_default().to_string_lossy();
-            let agent = name.split('.').next().unwrap_or_default();
-            (agent.to_string(), path)
+    pub fn open_journals(&self) -> Result<Vec<(String, PathBuf)>> {
+        self.journals.list()
+    }
+
+    /// Returns the journals of agents that are not configured, for example because they were
+    /// renamed: no run of this config settles them. The journals of a run in progress are left out:
+    /// another config may name its agents.
+    ///
+    /// # Errors
+    /// The archive cannot be read.
+    pub fn unclaimed_journals(&self) -> Result<Vec<PathBuf>> {
+        let mut journals = self.journals.list()?;
+        journals.retain(|(agent, _)| {
+            let is_idle = || !self.leases.is_held(agent);
+            self.context.config().agent(agent).is_none() && is_idle()
         });
-        Ok(with_agent.collect())
+        Ok(journals.into_iter().map(|(_, journal)| journal).collect())
     }
 
     /// Returns the files and directories that runs write or rely on and that no agent may write, as

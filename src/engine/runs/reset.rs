@@ -53,7 +53,7 @@ mod unrecorded;
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::plan::Plan;
 use super::run_report::{AgentResult, RunProgress, RunReport, RunStage};
@@ -67,11 +67,11 @@ use crate::config::Agent;
 use crate::engine::runs::Runs;
 use crate::engine::watch::parallel::{Site, batch_size, map_agents_by_site, run_local_and_remote};
 use crate::store::address::RecordedAddress;
-use crate::store::file::journal::UNCLAIMED_JOURNAL_HINT;
 use crate::store::file::ledger::open_for_append;
 use crate::store::file::semaphore::Permit;
-use crate::store::file::state_log::SeenState;
 use crate::store::file::{lock, run_log};
+use crate::store::journal::UNCLAIMED_JOURNAL_HINT;
+use crate::store::observations::SeenState;
 use crate::store::record::{RunEvent, new_run_id};
 use capture::MemoryCapture;
 use ending::RunEnding;
@@ -290,7 +290,7 @@ impl<'a> Run<'a> {
             .collect();
         let now = self.runs.context.clock().now().into();
         for directory in directories {
-            let named = || self.runs.journals.names_in_journals();
+            let named = || self.runs.journals.random_names();
             if let Err(error) = durable::remove_stale_files(&directory, now, named) {
                 self.report_error(error.with_context("sweeping"));
             }
@@ -320,7 +320,7 @@ impl<'a> Run<'a> {
     /// Recovers agents that the plan skips: after a crash behind the swap, a memory is clean but
     /// the transaction is still open.
     fn recover_skipped(&self) {
-        let journals = match self.runs.journals.journals() {
+        let journals = match self.runs.journals.list() {
             Ok(left) => left,
             Err(error) => return self.report_error(error),
         };
@@ -333,7 +333,6 @@ impl<'a> Run<'a> {
             .collect();
         let settle = |agent: &Agent| {
             let settled = self.lock_agent(agent).and_then(|lock| {
-                let lock = Arc::new(lock);
                 self.recoverer()
                     .recover_from_journals(agent, &journals, Some(&lock))
             });
@@ -383,7 +382,7 @@ impl<'a> Run<'a> {
 
     /// Reports the journals of agents that are not configured.
     fn report_unclaimed_journals(&self) {
-        match self.runs.journals.unclaimed_journals() {
+        match self.runs.unclaimed_journals() {
             Ok(records) => {
                 for record in records {
                     let message = format!(
@@ -401,7 +400,7 @@ impl<'a> Run<'a> {
 
     /// Removes the journal of an ended turn; a failure is reported.
     fn remove_journal(&self, path: &Path) {
-        if let Err(error) = self.runs.journals.remove_journal(path) {
+        if let Err(error) = self.runs.journals.remove(path) {
             self.report_error(error);
         }
     }

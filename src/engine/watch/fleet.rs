@@ -39,7 +39,7 @@ use crate::base::sys;
 use crate::config::Agent;
 use crate::engine::watch::Watch;
 use crate::engine::{HostStatus, Observation};
-use crate::store::file::state_log::StateNote;
+use crate::store::observations::StateNote;
 
 /// Maximum number of agents that are read at the same time.
 const READ_WORKERS: usize = 8;
@@ -411,8 +411,10 @@ impl WatchLoop {
                 }
             }
             if !observed.is_empty() {
-                self.unrecorded
-                    .extend(self.watch.state_log.notes_of(&observed));
+                self.unrecorded.extend(StateNote::of_observations(
+                    &observed,
+                    self.watch.context.trigger(),
+                ));
                 let due = self.watch.context.clock().instant() + STATE_RECORD_DELAY;
                 self.record_due.get_or_insert(due);
             }
@@ -466,8 +468,8 @@ impl WatchLoop {
     fn record_states(&mut self) {
         self.record_due = None;
         self.watch
-            .state_log
-            .note_states(&std::mem::take(&mut self.unrecorded));
+            .observations
+            .note(&std::mem::take(&mut self.unrecorded));
     }
 
     /// Looks for missed changes, in a thread of its own: while a disk does not answer, watcher and

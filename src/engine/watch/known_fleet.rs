@@ -5,16 +5,16 @@ use std::collections::HashSet;
 use crate::base::digest::Digest;
 use crate::base::error::Result;
 use crate::config::Agent;
-use crate::store::Ledger;
+use crate::store::file::Ledger;
 use crate::store::file::ledger::AgentHistory;
-use crate::store::file::lock::LockDirectory;
+use crate::store::lease::LeaseSurvey;
 
 /// What is known of the whole fleet before its agents are observed.
 pub(in crate::engine) struct KnownFleet {
     /// The agents that had journals.
     pub journaled: HashSet<String>,
-    /// The directory of the locks.
-    pub locks: LockDirectory,
+    /// Who works on the agents.
+    pub leases: Box<dyn LeaseSurvey>,
     /// The last record of the ledger, up to which histories are known.
     pub ledger_head: Result<(u64, Digest)>,
 }

@@ -27,8 +27,7 @@ use crate::engine::shared_memories::sharing_error;
 use crate::engine::watch::Observer;
 use crate::store::address::{MemoryAddress, host_name};
 use crate::store::file::ledger::AgentHistory;
-use crate::store::file::lock;
-use crate::store::file::lock::{LockDirectory, LockHolder};
+use crate::store::lease::{LeaseSurvey, LockHolder, describe_lock};
 use crate::store::observation::{Blocker, Observation};
 use crate::store::state::State;
 use crate::transport::{
@@ -114,8 +113,8 @@ struct ObservationSubject<'c> {
     earlier_versions: OnceCell<Vec<Arc<Baseline>>>,
     /// Whether a run may have left something unsettled.
     may_have_journal: bool,
-    /// The directory of the locks, if it is open.
-    locks: Option<&'c LockDirectory>,
+    /// Who works on the agents of a fleet.
+    leases: Option<&'c dyn LeaseSurvey>,
 }
 
 impl ObservationSubject<'_> {
@@ -271,7 +270,7 @@ impl Observer {
     ) -> ObservationSubject<'s> {
         ObservationSubject {
             may_have_journal: known.journaled.contains(&agent.name),
-            locks: Some(&known.locks),
+            leases: Some(known.leases.as_ref()),
             ..self.prepare_subject(agent, known.history(&self.ledger, agent), baselines)
         }
     }
@@ -322,7 +321,7 @@ impl Observer {
     /// Prepares agents of one host.
     fn prepare_subjects<'c>(&'c self, agents: &[&'c Agent]) -> Vec<ObservationSubject<'c>> {
         let baselines = Mutex::new(self.baselines.baseline_cache());
-        let journaled = self.journals.agents_with_journals();
+        let journaled = self.journals.agents();
         let subjects = agents.iter().map(|agent| ObservationSubject {
             may_have_journal: journaled.contains(&agent.name),
             ..self.prepare_subject(agent, self.ledger.history(&agent.name), &baselines)
@@ -453,7 +452,7 @@ impl Observer {
             baseline: loaded,
             earlier_versions: OnceCell::new(),
             may_have_journal: true,
-            locks: None,
+            leases: None,
         }
     }
 
@@ -634,13 +633,13 @@ impl Observer {
         conditions: &mut Conditions,
     ) -> Option<LockHolder> {
         let agent = subject.agent;
-        let held = match subject.locks {
-            Some(locks) => locks.find_held(self.context.archive(), &agent.name),
-            None => lock::find_held_lock(self.context.archive(), &agent.name),
+        let held = match subject.leases {
+            Some(leases) => leases.find_held(&agent.name),
+            None => self.leases.find_held(&agent.name),
         };
         match held {
             Some(held) => {
-                let reason = lock::describe_lock(
+                let reason = describe_lock(
                     held.holder.as_ref(),
                     self.context.clock().now(),
                     self.context.clock().zone(),

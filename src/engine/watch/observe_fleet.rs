@@ -10,7 +10,6 @@ use crate::base::threads::map_chunks_on_processors;
 use crate::config::Agent;
 use crate::engine::Observation;
 use crate::engine::watch::Observer;
-use crate::store::file::lock::LockDirectory;
 
 /// Fewer agents than this are observed one by one as fast.
 const MIN_QUICK_AGENTS: usize = 64;
@@ -85,8 +84,8 @@ impl Observer {
     fn read_known_fleet(&self) -> KnownFleet {
         self.shared_memories.refresh_shared_memories();
         KnownFleet {
-            journaled: self.journals.agents_with_journals(),
-            locks: LockDirectory::open(self.context.archive()),
+            journaled: self.journals.agents(),
+            leases: self.leases.survey(),
             ledger_head: self.ledger.state().head(),
         }
     }

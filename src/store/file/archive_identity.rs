@@ -5,7 +5,7 @@ use super::ledger::read_archive_id;
 use super::run_log;
 use crate::base::digest::Digest;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::store::Ledger;
+use crate::store::file::Ledger;
 use crate::store::record::{Operation, RunEvent, new_run_id};
 
 impl Ledger {

@@ -8,7 +8,7 @@ use crate::archive::{ArchiveEntry, WrittenEntry};
 use crate::base::digest::Hasher;
 use crate::base::error::{Error, ErrorKind, PathContext, Result};
 use crate::config::Agent;
-use crate::store::Entries;
+use crate::store::file::Entries;
 
 /// A directory of the archive.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use crate::archive::ArchiveEntry;
 use crate::base::digest::{Digest, Hasher, format_checksum_line};
 use crate::base::durable::OperatorDirectory;
 use crate::base::error::{Error, ErrorKind, PathContext, Result};
-use crate::store::Entries;
+use crate::store::file::Entries;
 
 /// Mode of exported entries and checksums.
 const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::archive::{PinFault, Pins};
 use crate::base::error::Result;
-use crate::store::Entries;
+use crate::store::file::Entries;
 use crate::store::file::lock;
 use crate::store::record::{MAX_NAMES_PER_RECORD, Operation, RunEvent, new_run_id};
 

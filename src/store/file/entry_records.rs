@@ -9,7 +9,7 @@ use chrono::{DateTime, FixedOffset};
 use super::ledger::RecordSummary;
 use crate::base::error::{Error, Result};
 use crate::lint::ScanSummary;
-use crate::store::Ledger;
+use crate::store::file::Ledger;
 use crate::store::record::LedgerPosition;
 
 /// All entries that the ledger up to a record names.

@@ -3,7 +3,7 @@
 
 use super::ledger::{self, LockedLedger};
 use crate::base::error::Error;
-use crate::store::Ledger;
+use crate::store::file::Ledger;
 
 impl Ledger {
     /// Returns the hint for such an error.

@@ -13,10 +13,9 @@
 //! | `.index-use.lock` | up to [`MAX_INDEX_USERS`] searches that read it, or a process that replaces its file |
 //! | `.pins.lock` | a process that changes pins or deletes entries |
 //! | `.replace.lock` | up to [`MAX_REPLACING_RUNS`] runs that replace memories |
-//! | `.alerts.lock` | a process that reads and writes the file of the alerts |
+//! | `.alerts.lock`, `.schedule.lock`, `.accepted-seal.lock`, `.serials.lock` | a process that changes a [`Hold`] |
 //! | `.alert-delivery.lock` | the process that delivers alerts |
 //! | `.scheduler-HASH.lock` | `schedule run` of a config, whose path has this hash |
-//! | `.schedule.lock` | a process that pauses, resumes or skips scheduled resets |
 //! | `.versions.lock` | a process that deletes baseline versions: see [`crate::baseline`] |
 //!
 //! All of them have mode 0600, also with `archive_group`: a user who may open a file for reading
@@ -33,11 +32,10 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use chrono::{DateTime, FixedOffset};
 use rustix::fs::Mode;
-use serde::{Deserialize, Serialize};
 
 use super::semaphore::{Permit, WaitLimit, acquire, try_acquire_all};
 use crate::archive::{Archive, PROGRAM_DIRECTORY_NAME};
@@ -46,14 +44,14 @@ use crate::base::digest::Digest;
 use crate::base::durable;
 use crate::base::error::{Error, ErrorKind, PathContext, Result};
 use crate::base::moment::Zone;
-use crate::base::quantity::describe_duration;
 use crate::base::sys::{self, LockConflict};
-use crate::baseline::seal::SEAL_LOCK_FILE_NAME;
 use crate::config::config_identity;
-use crate::store::Locks;
+use crate::store::controller::Controller;
+use crate::store::file::{Ledger, Locks};
+use crate::store::holds::Hold;
+use crate::store::lease::{HeldLock, Lease, LeaseSurvey, Leases, LockHolder, describe_lock};
 use crate::store::record::new_run_id;
-use crate::store::trigger::Trigger;
-pub(crate) use lock_directory::LockDirectory;
+use lock_directory::LockDirectory;
 
 /// Maximum number of runs that replace memories at the same time. It bounds the records that wait
 /// for the ledger and must not be given up.
@@ -70,6 +68,9 @@ const INDEX_USERS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Maximum wait for the ledger, for the pins or for a permit to replace memories.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Name of the lock for changes of the seal and of baseline files.
+pub(crate) const SEAL_LOCK_FILE_NAME: &str = ".seal.lock";
 
 /// Interval at which a waiting run checks whether a lock is free.
 const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -88,64 +89,32 @@ const HOLDER_READ_ATTEMPTS: usize = 2000;
 const HOLDER_READ_ATTEMPTS_ON_REFUSAL: usize = 500;
 const HOLDER_READ_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Description of a lock's holder, as the holder wrote it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LockHolder {
-    /// Process id.
-    pub pid: u32,
-    /// Name of the operator.
-    pub user: String,
-    /// Time of acquisition.
-    pub since: DateTime<FixedOffset>,
-    /// Id of the run.
-    pub run: String,
-    /// What started the run.
-    pub trigger: Trigger,
-    /// Name of its machine.
-    pub host: String,
-}
-
-impl LockHolder {
-    /// Returns how long the lock has been held at the time `now`, in seconds; 0 if the clock was set
-    /// back.
-    pub fn held_seconds(&self, now: DateTime<FixedOffset>) -> u64 {
-        (now - self.since).num_seconds().max(0).unsigned_abs()
-    }
-}
-
-/// Words how long a lock has been held at the time `now`, and by whom: "locked for 2 h 10 min by run
-/// 5a10 of ops@build-1 (timer, process 4711, since 2026-03-14 01:00:06)". The duration comes first: a
-/// narrow column cuts the end. It is left out below a minute: it would soon be wrong where the text
-/// stays on a screen. `None` stands for a holder that has not written who it is.
-pub fn describe_lock(
-    holder: Option<&LockHolder>,
-    now: DateTime<FixedOffset>,
-    zone: Zone,
-) -> String {
-    let Some(holder) = holder else {
-        return "locked by another run".to_string();
-    };
-    let duration = match holder.held_seconds(now) {
-        ..60 => String::new(),
-        seconds => format!("for {} ", describe_duration(seconds)),
-    };
-    format!(
-        "locked {duration}by run {} of {}@{} ({}, process {}, since {})",
-        holder.run,
-        holder.user,
-        holder.host,
-        holder.trigger.as_str(),
-        holder.pid,
-        zone.format_second(holder.since)
-    )
-}
-
 /// The lock of an agent; dropping it releases the lock.
 #[derive(Debug)]
 pub struct AgentLock {
     file: File,
+    path: PathBuf,
     /// The file with the holder's description, if that is not the lock file itself.
     holder_file: Option<File>,
+    token: u64,
+}
+
+impl Lease for AgentLock {
+    fn token(&self) -> u64 {
+        self.token
+    }
+
+    fn check(&self) -> Result<()> {
+        if is_still_at(&self.file, &self.path) {
+            return Ok(());
+        }
+        let message = format!(
+            "{} was removed or replaced while its lock was held: another run may work on the agent",
+            self.path.display()
+        );
+        Err(Error::new(ErrorKind::Busy, message)
+            .with_hint("nothing was changed; leave the lock files in place, and try again"))
+    }
 }
 
 impl Drop for AgentLock {
@@ -164,15 +133,55 @@ impl Drop for AgentLock {
     }
 }
 
+/// The locks of agents as leases. The token of a grant is the number of the ledger's next record.
+pub(crate) struct FileLeases {
+    controller: Arc<Controller>,
+    ledger: Arc<Ledger>,
+}
+
+impl FileLeases {
+    /// Creates the leases; reads and writes nothing yet.
+    pub fn new(controller: &Arc<Controller>, ledger: &Arc<Ledger>) -> FileLeases {
+        FileLeases {
+            controller: Arc::clone(controller),
+            ledger: Arc::clone(ledger),
+        }
+    }
+}
+
+impl Leases for FileLeases {
+    fn acquire(&self, agent: &str, holder: &LockHolder) -> Result<Arc<dyn Lease>> {
+        let archive = self.controller.archive();
+        let zone = self.controller.clock().zone();
+        // A ledger that cannot be read refuses the run where it is to be written.
+        let head = || self.ledger.head().unwrap_or(self.ledger.known_head());
+        let lock = acquire_agent_lock(archive, agent, holder, zone, || head().0 + 1)?;
+        Ok(Arc::new(lock))
+    }
+
+    fn find_held(&self, agent: &str) -> Option<HeldLock> {
+        find_held_lock(self.controller.archive(), agent)
+    }
+
+    fn survey(&self) -> Box<dyn LeaseSurvey> {
+        Box::new(LockDirectory::open(self.controller.archive()))
+    }
+
+    fn watched_path(&self, agent: &str) -> PathBuf {
+        holder_path(self.controller.archive(), agent)
+    }
+}
+
 /// Acquires the lock of an agent.
 ///
 /// # Errors
 /// [`ErrorKind::Busy`], naming the holder, when another run has it; otherwise the system's error.
-pub fn acquire_agent_lock(
+fn acquire_agent_lock(
     archive: &Archive,
     agent: &str,
     holder: &LockHolder,
     zone: Zone,
+    token: impl FnOnce() -> u64,
 ) -> Result<AgentLock> {
     let path = lock_path(archive, agent);
     let mut file = open_lock_file(archive, &path)?;
@@ -203,6 +212,9 @@ pub fn acquire_agent_lock(
     }
     let lock = AgentLock {
         holder_file: open_holder_file(archive, agent),
+        // Behind the grant: whoever had the agent before has recorded what it did.
+        token: token(),
+        path,
         file,
     };
     // The description is for people only: the kernel holds the lock, so a full disk does not
@@ -400,22 +412,38 @@ impl Drop for HolderLock {
     }
 }
 
-/// Words the process that holds such a lock: "process 4711 of root since 2026-03-14 01:00:06". `None`
-/// stands for a holder that has not written who it is.
-pub fn describe_holder(holder: Option<&LockHolder>, zone: Zone) -> String {
-    let Some(holder) = holder else {
-        return "another process".to_string();
+/// Whether a process has a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockUse {
+    /// No process has it.
+    Free,
+    /// A process has it.
+    Held,
+    /// This user may not know.
+    Unknown,
+}
+
+/// Finds out whether a process is changing baselines or their seal, without taking its lock. A lock
+/// that other users may open says nothing: one of them could hold it for ever.
+pub(crate) fn find_seal_writer(archive: &Archive) -> LockUse {
+    let path = archive.program_path("locks").join(SEAL_LOCK_FILE_NAME);
+    let file = match durable::open_own_file(&path, OpenOptions::new().read(true)) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return LockUse::Unknown,
+        Err(_) => return LockUse::Free,
+        Ok(file) => file,
     };
-    let since = zone.format_second(holder.since);
-    let (pid, user) = (holder.pid, &holder.user);
-    format!("process {pid} of {user} since {since}")
+    let is_private = file.metadata().is_ok_and(|it| it.mode() & 0o077 == 0);
+    match sys::lock_conflict(file.as_fd()) {
+        Ok(Some(LockConflict::Exclusive)) if is_private => LockUse::Held,
+        _ => LockUse::Free,
+    }
 }
 
 /// What a lock with a holder is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HolderLockKind {
-    /// The file of the alerts; held while it is read and written.
-    AlertOutbox,
+    /// A document of the store; held while it is read and written.
+    Hold(Hold),
     /// The delivery of alerts; held while it lasts.
     AlertDelivery,
     /// The schedule of a config; held by its `schedule run`.
@@ -479,7 +507,10 @@ impl Locks {
 
     fn holder_lock_path(&self, kind: HolderLockKind) -> PathBuf {
         let name = match kind {
-            HolderLockKind::AlertOutbox => ".alerts.lock".to_string(),
+            HolderLockKind::Hold(Hold::Schedule) => ".schedule.lock".to_string(),
+            HolderLockKind::Hold(Hold::Alerts) => ".alerts.lock".to_string(),
+            HolderLockKind::Hold(Hold::AcceptedSeal) => ".accepted-seal.lock".to_string(),
+            HolderLockKind::Hold(Hold::SealSerials) => ".serials.lock".to_string(),
             HolderLockKind::AlertDelivery => ".alert-delivery.lock".to_string(),
             // Configs may share an archive.
             HolderLockKind::Scheduler => {
@@ -489,36 +520,6 @@ impl Locks {
             }
         };
         self.controller.archive().program_path("locks").join(name)
-    }
-}
-
-/// The lock for changes of the file of pauses and skips; dropping it releases it.
-#[derive(Debug)]
-pub struct ScheduleLock {
-    _permit: Permit,
-}
-
-impl Locks {
-    /// Acquires the lock for changes of the file of pauses and skips.
-    ///
-    /// # Errors
-    /// As `lock_pins`.
-    pub fn lock_schedule(&self) -> Result<ScheduleLock> {
-        let path = self
-            .controller
-            .archive()
-            .program_path("locks")
-            .join(".schedule.lock");
-        let busy = "the schedule is being changed by another process";
-        let permit = acquire_permit(
-            self.controller.archive(),
-            &path,
-            1,
-            self.controller.clock(),
-            &|| false,
-            busy,
-        )?;
-        Ok(ScheduleLock { _permit: permit })
     }
 }
 
@@ -613,7 +614,7 @@ impl Locks {
             places.extend(acquire(open_lock_file(archive, &path)?, &path, 1, &wait)?);
         }
         for agent in agents {
-            while is_agent_locked(archive, agent) && !is_cancelled() && self.wait_lock_interval() {}
+            while self.leases.is_held(agent) && !is_cancelled() && self.wait_lock_interval() {}
         }
         Ok(LockQueue { _permits: places })
     }
@@ -636,14 +637,14 @@ impl Locks {
     /// Returns the run that holds the lock of an agent now; none if the lock is free, or its holder has
     /// not written who it is.
     pub fn lock_holder(&self, agent: &str) -> Option<LockHolder> {
-        find_held_lock(self.controller.archive(), agent)?.holder
+        self.leases.find_held(agent)?.holder
     }
 
     /// Returns the locks of agents that runs hold now.
     pub fn held_locks(&self) -> Vec<HeldLock> {
         let agents = self.controller.config().agents.iter();
         agents
-            .filter_map(|agent| find_held_lock(self.controller.archive(), &agent.name))
+            .filter_map(|agent| self.leases.find_held(&agent.name))
             .collect()
     }
 
@@ -666,34 +667,15 @@ impl Locks {
     /// # Errors
     /// An agent that is not configured, [`ErrorKind::Busy`] when a run has the lock, or the
     /// system's error.
-    pub fn hold_agent_lock(&self, agent: &str) -> Result<AgentLock> {
+    pub fn hold_agent_lock(&self, agent: &str) -> Result<Arc<dyn Lease>> {
         let holder = self.new_lock_holder(&new_run_id());
-        let zone = self.controller.clock().zone();
-        acquire_agent_lock(
-            self.controller.archive(),
-            &self.controller.agent(agent)?.name,
-            &holder,
-            zone,
-        )
+        let agent = &self.controller.agent(agent)?.name;
+        self.leases.acquire(agent, &holder)
     }
 }
 
-/// An agent's lock that is not free.
-#[derive(Clone, Debug)]
-pub struct HeldLock {
-    /// The agent.
-    pub agent: String,
-    /// Its holder; none for one that has not written who it is.
-    pub holder: Option<LockHolder>,
-}
-
-/// Returns whether a run holds the lock of an agent, without taking the lock.
-pub fn is_agent_locked(archive: &Archive, agent: &str) -> bool {
-    find_held_lock(archive, agent).is_some()
-}
-
 /// Finds the holder of an agent's lock without taking the lock; none when it is free.
-pub(crate) fn find_held_lock(archive: &Archive, agent: &str) -> Option<HeldLock> {
+fn find_held_lock(archive: &Archive, agent: &str) -> Option<HeldLock> {
     find_held_lock_with(archive, agent, |path| {
         durable::open_nofollow_nonblocking(path, OpenOptions::new().read(true))
     })
@@ -750,7 +732,7 @@ fn lock_path(archive: &Archive, agent: &str) -> PathBuf {
 
 /// Path of the file that describes the holder of an agent's lock; it changes when the lock is
 /// acquired and released.
-pub(crate) fn holder_path(archive: &Archive, agent: &str) -> PathBuf {
+fn holder_path(archive: &Archive, agent: &str) -> PathBuf {
     if archive.has_group() {
         archive
             .program_path("locks")

@@ -14,7 +14,7 @@ use crate::base::durable;
 use crate::base::error::{PathContext, Result};
 use crate::base::quantity::format_count;
 use crate::base::untrusted;
-use crate::store::Ledger;
+use crate::store::file::Ledger;
 use crate::store::record::{FileState, Operation, RunEvent};
 
 /// Size in bytes above which the log is moved to `reset.log.old`.

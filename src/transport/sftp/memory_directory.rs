@@ -112,6 +112,11 @@ impl MemoryDirectory for SftpDirectory {
         compare_memory_prefix(self, content, size)
     }
 
+    fn claim(&self, run: &str) -> Result<(), TransportError> {
+        let created = self.create_run_directory(run);
+        created.map_err(|error| self.explain_write_error(error))
+    }
+
     fn stage(
         &self,
         run: &str,

@@ -81,6 +81,7 @@ impl SftpDirectory {
             InstalledMemory::Absent if self.stat_memory()? != MemoryObject::Absent => {
                 // The run may have created it, and moved nothing.
                 self.remove_run_directory(&run.name)?;
+                self.create_run_directory(&run.name)?;
                 Some(self.move_memory_into_run_directory(&run.name)?.method)
             }
             InstalledMemory::Absent | InstalledMemory::Special(_) => None,

@@ -45,36 +45,24 @@ impl SftpDirectory {
         format!("{staged}/{LINK_TEST_NAME}")
     }
 
-    /// Returns the requests that create and open the directory of a run.
-    fn create_and_open_requests(&self, staged: &str) -> [Request; 2] {
-        let path = self.path_of(staged);
-        [
-            Request::MakeDir {
-                path: path_bytes(&path),
-                mode: 0o700,
-            },
-            Request::Open {
-                path: path_bytes(&path.join(".")),
-                flags: flags::READ,
-                mode: None,
-            },
-        ]
-    }
-
-    /// Checks the replies to them. A server that cannot open directories cannot sync them either,
-    /// which is not an error.
-    fn check_created(
-        &self,
-        staged: &str,
-        answers: &mut Vec<ReplyResult>,
-    ) -> Result<(), TransportError> {
-        let path = self.path_of(staged);
-        if answers.len() < 2 {
-            return Err(self.client.reply_error("create", &path, None));
-        }
-        let opened = into_handle(answers.remove(1));
-        let made = self.check_written(&answers.remove(0), "create", &path);
-        match made {
+    /// Creates and opens the directory of a run, and waits until the host has done so. A server that
+    /// cannot open directories cannot sync them either, which is not an error.
+    pub(super) fn create_run_directory(&self, run: &str) -> Result<(), TransportError> {
+        let path = self.path_of(run);
+        let make = Request::MakeDir {
+            path: path_bytes(&path),
+            mode: 0o700,
+        };
+        let open = Request::Open {
+            path: path_bytes(&path.join(".")),
+            flags: flags::READ,
+            mode: None,
+        };
+        let answers = self.client.request_batch(vec![make, open])?;
+        let [made, opened] = <[ReplyResult; 2]>::try_from(answers)
+            .map_err(|_| self.client.reply_error("create", &path, None))?;
+        let opened = into_handle(opened);
+        match self.check_written(&made, "create", &path) {
             Ok(()) => {
                 self.run_directory_handle.replace(opened);
                 Ok(())
@@ -88,17 +76,16 @@ impl SftpDirectory {
         }
     }
 
-    /// Creates the directory of a run, and opens a new file in it. Also tests whether the file
-    /// system has hard links: to find out once the memory was moved aside would be too late.
-    pub(super) fn create_run_directory(&self, staged: &str) -> Result<FileHandle, TransportError> {
+    /// Opens a new file in the directory of a run. Also tests whether the file system has hard links:
+    /// to find out once the memory was moved aside would be too late.
+    pub(super) fn create_new_file(&self, staged: &str) -> Result<FileHandle, TransportError> {
         let new = Self::new_file_name(staged);
         let path = self.path_of(&new);
-        let mut batch = self.create_and_open_requests(staged).to_vec();
-        batch.push(Request::Open {
+        let mut batch = vec![Request::Open {
             path: path_bytes(&path),
             flags: flags::READ | flags::WRITE | flags::CREATE | flags::EXCLUSIVE,
             mode: Some(0o600),
-        });
+        }];
         let link = self.path_of(&Self::link_test_name(staged));
         if self.client.extensions().hardlink {
             batch.push(Request::HardLink {
@@ -110,39 +97,28 @@ impl SftpDirectory {
             });
         }
         let mut answers = self.client.request_batch(batch)?;
-        let made = self.check_created(staged, &mut answers);
         let link_test_replies = answers.split_off(1.min(answers.len()));
-        let opened = answers.pop();
-        match (made, opened) {
-            (Ok(()), Some(Ok(Reply::Handle(handle)))) => {
-                if let [linked, removed] = link_test_replies.as_slice() {
-                    self.lacks_hard_links
-                        .set(status_code(linked) != Some(status::OK));
-                    if !matches!(
-                        status_code(removed),
-                        Some(status::OK | status::NO_SUCH_FILE)
-                    ) {
-                        self.close_handle(handle);
-                        let _ = self.remove_name(&Self::link_test_name(staged));
-                        let _ = self.remove_name(&new);
-                        return Err(self.client.reply_error("remove", &link, Some(removed)));
-                    }
-                }
-                Ok(handle)
-            }
-            (Ok(()), refused) => {
+        let handle = match answers.pop() {
+            Some(Ok(Reply::Handle(handle))) => handle,
+            refused => {
                 let _ = self.remove_name(&new);
-                Err(self.write_error("create", &path, refused.as_ref()))
+                return Err(self.write_error("create", &path, refused.as_ref()));
             }
-            // Another process has created a directory of that name.
-            (Err(error), opened) => {
-                if let Some(handle) = opened.and_then(into_handle) {
-                    self.close_handle(handle);
-                    let _ = self.remove_name(&new);
-                }
-                Err(error)
+        };
+        if let [linked, removed] = link_test_replies.as_slice() {
+            self.lacks_hard_links
+                .set(status_code(linked) != Some(status::OK));
+            if !matches!(
+                status_code(removed),
+                Some(status::OK | status::NO_SUCH_FILE)
+            ) {
+                self.close_handle(handle);
+                let _ = self.remove_name(&Self::link_test_name(staged));
+                let _ = self.remove_name(&new);
+                return Err(self.client.reply_error("remove", &link, Some(removed)));
             }
         }
+        Ok(handle)
     }
 
     /// Puts the new file in the memory's place.
@@ -248,10 +224,6 @@ impl SftpDirectory {
     ) -> Result<SwapOutcome, TransportError> {
         let name = Self::new_file_name(staged);
         let to = self.path_of(&name);
-        let mut answers = self
-            .client
-            .request_batch(self.create_and_open_requests(staged).to_vec())?;
-        self.check_created(staged, &mut answers)?;
         let mut batch = vec![self.move_aside_request(&name), lstat_request(&to)];
         batch.extend(self.directory_sync_requests());
         let answers = self.client.request_batch(batch)?;

@@ -44,7 +44,7 @@ impl SftpDirectory {
         })
     }
 
-    /// Creates the directory of a run and the new file in it.
+    /// Creates the new file in the directory of a run.
     pub(super) fn stage_file(
         &self,
         staged: &str,
@@ -52,7 +52,7 @@ impl SftpDirectory {
         attributes: &Attributes,
     ) -> Result<(), TransportError> {
         let handle = self
-            .create_run_directory(staged)
+            .create_new_file(staged)
             .map_err(|error| self.explain_write_error(error))?;
         let name = Self::new_file_name(staged);
         match self.write_staged_file(handle, &self.path_of(&name), content, attributes) {
@@ -72,7 +72,7 @@ impl SftpDirectory {
     }
 
     /// Adds the explanation to a failure: the status for a full disk has none.
-    fn explain_write_error(&self, error: TransportError) -> TransportError {
+    pub(super) fn explain_write_error(&self, error: TransportError) -> TransportError {
         if error.cause != FailureCause::Refused || !self.client.extensions().statvfs {
             return error;
         }

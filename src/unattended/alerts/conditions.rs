@@ -12,7 +12,8 @@ use crate::base::error::ErrorKind;
 use crate::base::quantity::format_size;
 use crate::config::{Agent, AlertKind, AlertSettings, Config};
 use crate::engine::{
-    Engine, LedgerRecord, Operation, Outcome, RunReport, State, StateChange, StateObserver,
+    Engine, KnownState, LedgerRecord, Operation, Outcome, RunReport, State, StateChange,
+    StateObserver,
 };
 use crate::unattended::schedule::{ScheduleControls, find_missed_resets};
 
@@ -266,7 +267,7 @@ impl<'a> ConditionFinder<'a> {
     /// Adds the state changes since the last check, and the states that hold.
     fn add_states(&self, earlier: EarlierChecks<'_>, found: &mut Findings) {
         let config = self.engine.config();
-        let mut changes = self.engine.state_log().state_changes().unwrap_or_default();
+        let mut changes = self.engine.observations().changes().unwrap_or_default();
         let known = earlier.last_change;
         let known = known.and_then(|last| changes.iter().rposition(|it| digest_of(it) == last));
         found.last_change = changes.last().map(digest_of);
@@ -281,7 +282,9 @@ impl<'a> ConditionFinder<'a> {
             .map(|change| (change.agent.as_str(), change))
             .collect();
         for agent in &config.agents {
-            let Some((state, since)) = self.engine.state_log().last_known_state(&agent.name) else {
+            let Some(KnownState { state, since }) =
+                self.engine.observations().known_state(&agent.name)
+            else {
                 continue;
             };
             let kind = kind_of_state(state);
@@ -472,10 +475,10 @@ impl<'a> ConditionFinder<'a> {
                 (Subject::Host(host.authority()), Some(state))
             }
             None => {
-                let known = self.engine.state_log().last_known_state(agent);
+                let known = self.engine.observations().known_state(agent);
                 (
                     Subject::Agent(agent.to_string()),
-                    known.map(|(state, _)| state),
+                    known.map(|known| known.state),
                 )
             }
         };

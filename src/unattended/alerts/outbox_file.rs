@@ -4,29 +4,15 @@
 //! The file can be deleted at any time: what still holds is alerted once more.
 
 use std::collections::BTreeMap;
-use std::fs::OpenOptions;
-use std::io::Read;
 use std::path::Path;
-use std::time::Duration;
 
 use chrono::{DateTime, FixedOffset};
 use serde::{Deserialize, Serialize};
 
 use super::outbox::Outbox;
-use crate::base::durable;
-use crate::base::error::{Error, ErrorKind, PathContext, Result};
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::config::config_identity;
-use crate::engine::{Engine, HolderLock, HolderLockKind, describe_holder};
-
-/// The file in the program's directory.
-const FILE_NAME: &str = "alerts.json";
-
-/// Maximum size of the file in bytes.
-const MAX_FILE_BYTES: u64 = 16 << 20;
-
-/// How often the lock is tried, and how long a process waits in between.
-const LOCK_ATTEMPTS: usize = 1000;
-const LOCK_INTERVAL: Duration = Duration::from_millis(10);
+use crate::engine::{Engine, Hold, HoldLock};
 
 /// How long the outbox of a config that no run uses is kept.
 const UNUSED_MEMORY: chrono::Duration = chrono::Duration::days(90);
@@ -40,10 +26,9 @@ struct OutboxFile {
 
 /// The locked file. Dropping it without [`LockedOutbox::save`] changes nothing.
 pub(super) struct LockedOutbox<'e> {
-    engine: &'e Engine,
     file: OutboxFile,
     config: String,
-    _lock: HolderLock,
+    lock: Box<dyn HoldLock + 'e>,
 }
 
 impl<'e> LockedOutbox<'e> {
@@ -52,12 +37,15 @@ impl<'e> LockedOutbox<'e> {
     /// # Errors
     /// The archive cannot be written, or another process holds the lock for long.
     pub fn open(engine: &'e Engine) -> Result<LockedOutbox<'e>> {
-        let lock = lock_outbox(engine)?;
+        // A lock would create the archive.
+        if !engine.archive().is_begun() {
+            return Err(absent_archive_error(engine.archive().root()));
+        }
+        let lock = engine.holds().lock(Hold::Alerts)?;
         Ok(LockedOutbox {
-            engine,
-            file: read_file(engine)?,
+            file: parse_file(lock.read()?),
             config: config_key(engine),
-            _lock: lock,
+            lock,
         })
     }
 
@@ -82,8 +70,7 @@ impl<'e> LockedOutbox<'e> {
             let message = format!("cannot serialize the alerts: {error}");
             Error::new(ErrorKind::Internal, message)
         })?;
-        let archive = self.engine.archive();
-        archive.replace_program_file(&archive.program_path(FILE_NAME), &text)
+        self.lock.replace(Some(&text))
     }
 }
 
@@ -102,51 +89,19 @@ fn config_key(engine: &Engine) -> String {
 }
 
 fn read_file(engine: &Engine) -> Result<OutboxFile> {
-    engine.archive().check_expected()?;
-    let path = engine.archive().program_path(FILE_NAME);
-    let mut text = Vec::new();
-    let read = durable::open_own_file(&path, OpenOptions::new().read(true))
-        .and_then(|file| file.take(MAX_FILE_BYTES).read_to_end(&mut text));
-    match read {
-        Err(error) if !durable::is_absent(&error) => Err(Error::from_io("read", &path, &error)),
-        // A file that cannot be parsed was not written by this program.
-        _ => Ok(serde_json::from_slice(&text).unwrap_or_default()),
-    }
+    engine.holds().read(Hold::Alerts).map(parse_file)
 }
 
-fn absent_archive_error(directory: &Path) -> Error {
-    // Without the slash at its end.
-    let directory = directory.components().as_path();
-    let message = format!("{} does not exist", directory.display());
+/// Parses the document. One that cannot be parsed was not written by this program.
+fn parse_file(text: Option<Vec<u8>>) -> OutboxFile {
+    let file = text.and_then(|text| serde_json::from_slice(&text).ok());
+    file.unwrap_or_default()
+}
+
+fn absent_archive_error(archive: &Path) -> Error {
+    let message = format!("there is no archive at {}", archive.display());
     Error::new(ErrorKind::Host, message).with_hint(
         "the first reset creates it; if agents were reset before, check that the disk of archive_dir \
          is mounted",
     )
-}
-
-fn lock_outbox(engine: &Engine) -> Result<HolderLock> {
-    let directory = engine.archive().program_path("");
-    // A lock would create the archive.
-    match std::fs::symlink_metadata(&directory) {
-        Err(error) if durable::is_absent(&error) => return Err(absent_archive_error(&directory)),
-        found => found.with_path("stat", &directory)?,
-    };
-    for _ in 0..LOCK_ATTEMPTS {
-        if let Some(lock) = engine
-            .locks()
-            .try_lock_with_holder(HolderLockKind::AlertOutbox)?
-        {
-            return Ok(lock);
-        }
-        engine.clock().sleep(LOCK_INTERVAL);
-    }
-    let holder = engine
-        .locks()
-        .find_lock_holder_of(HolderLockKind::AlertOutbox)
-        .flatten();
-    let message = format!(
-        "the alerts are held by {}",
-        describe_holder(holder.as_ref(), engine.clock().zone())
-    );
-    Err(Error::new(ErrorKind::Busy, message))
 }

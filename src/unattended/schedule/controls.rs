@@ -9,23 +9,16 @@
 //! interval of their own.
 
 use std::collections::BTreeMap;
-use std::fs::OpenOptions;
-use std::io::Read;
 use std::ops::RangeInclusive;
-use std::os::unix::fs::MetadataExt;
 
 use chrono::{DateTime, Datelike, FixedOffset, TimeZone};
 use serde::{Deserialize, Serialize};
 
 use super::scheduler::{ScheduledGroup, timer_subject};
 use super::units::shared_agents;
-use crate::base::durable;
-use crate::base::error::{Error, ErrorKind, PathContext, Result};
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::config::{Agent, Config, config_identity};
-use crate::engine::Engine;
-
-/// Maximum size of the file in bytes.
-const MAX_FILE_BYTES: u64 = 4 << 20;
+use crate::engine::{Engine, Hold};
 
 /// Years of times that can be calculated with.
 const YEARS: RangeInclusive<i32> = 1970..=9999;
@@ -381,7 +374,7 @@ pub fn change_schedule<Tz: TimeZone>(
             ScheduleAction::Pause | ScheduleAction::Resume => None,
         });
     }
-    let _lock = engine.locks().lock_schedule()?;
+    let mut lock = engine.holds().lock(Hold::Schedule)?;
     // A file that cannot be read is replaced: what it said held nothing back.
     let mut file = read_file(engine).unwrap_or_default();
     let controls = file.configs.entry(config_key(config)).or_default();
@@ -402,8 +395,7 @@ pub fn change_schedule<Tz: TimeZone>(
         let message = format!("cannot serialize the schedule's pauses: {error}");
         Error::new(ErrorKind::Internal, message)
     })?;
-    let archive = engine.archive();
-    archive.replace_program_file(&engine.context().schedule_path(), &text)?;
+    lock.replace(Some(&text))?;
     for change in changes {
         engine.ledger().log_text(&format!(
             "{}; by {}",
@@ -439,30 +431,22 @@ fn config_key(config: &Config) -> String {
     config_identity(&config.path).display().to_string()
 }
 
-/// Reads the file; an absent one is empty.
+/// Reads the document; an absent one is empty.
 fn read_file(engine: &Engine) -> Result<ControlsFile> {
-    engine.archive().check_expected()?;
-    let path = engine.context().schedule_path();
-    let file = match durable::open_own_file(&path, OpenOptions::new().read(true)) {
-        Err(error) if durable::is_absent(&error) => return Ok(ControlsFile::default()),
-        file => file.with_path("read", &path)?,
+    let hint = "resets run as scheduled; `schedule pause` and `skip` write it again";
+    let text = engine.holds().read(Hold::Schedule);
+    let text = text.map_err(|error| match error.kind() {
+        ErrorKind::Conflict => error.with_hint(hint),
+        _ => error,
+    })?;
+    let Some(text) = text else {
+        return Ok(ControlsFile::default());
     };
-    let owner = file.metadata().with_path("stat", &path)?.uid();
-    let refused = |why: &str| {
-        let message = format!("{} is ignored: {why}", path.display());
-        Error::new(ErrorKind::Conflict, message)
-            .with_hint("resets run as scheduled; `schedule pause` and `skip` write it again")
+    let damaged = |why: &str| {
+        let path = engine.holds().location(Hold::Schedule);
+        let message = format!("{} is ignored: it is damaged: {why}", path.display());
+        Error::new(ErrorKind::Conflict, message).with_hint(hint)
     };
-    // Who owns the archive may hold back what is written to it.
-    let archive = std::fs::metadata(engine.archive().root()).map(|meta| meta.uid());
-    let own = rustix::process::geteuid().as_raw();
-    if ![0, own, archive.unwrap_or(own)].contains(&owner) {
-        return Err(refused(&format!("it belongs to user {owner}")));
-    }
-    let mut text = Vec::new();
-    let mut limited = file.take(MAX_FILE_BYTES);
-    limited.read_to_end(&mut text).with_path("read", &path)?;
-    let damaged = |why: &str| refused(&format!("it is damaged: {why}"));
     let parsed = serde_json::from_slice::<ControlsFile>(&text);
     let mut parsed = parsed.map_err(|error| damaged(&error.to_string()))?;
     let controls = parsed.configs.values_mut().flat_map(|it| &mut it.timers);

@@ -17,7 +17,7 @@ use super::units::find_timer_agent;
 use crate::base::clock::Clock;
 use crate::base::error::Result;
 use crate::config::{Agent, Config, ConfigEnvironment};
-use crate::engine::{Engine, HolderLockKind};
+use crate::engine::{Engine, Hold, HolderLockKind};
 
 /// Time limit of a command that only asks, so that its answer is worth waiting for.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -242,7 +242,7 @@ pub fn read_overview<Tz: TimeZone>(
             .find_lock_holder_of(HolderLockKind::Scheduler)
             .is_some(),
         crontab: crontab_lines(config, program).unwrap_or_default(),
-        controls_path: engine.context().schedule_path(),
+        controls_path: engine.holds().location(Hold::Schedule),
         controls_error,
     }
 }

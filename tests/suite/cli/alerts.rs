@@ -64,7 +64,7 @@ fn alerts_before_the_first_reset_say_what_to_do() {
     let site = site_with_alerts("command = sh -c 'cat >>events'");
     let ran = site.run(["alerts", "send"]).assert_code(3);
     let _ = ran
-        .assert_stderr_has("archives/.shepherd does not exist")
+        .assert_stderr_has("there is no archive at ")
         .assert_stderr_has("hint: the first reset creates it");
     // It may be that a disk is not mounted.
     assert!(!site.path("archives").exists());

@@ -244,7 +244,7 @@ fn doctor_finds_agent_writable_directories() {
 fn doctor_finds_interrupted_run() {
     let site = site_with_notes_and_drift();
     let _ = site.run(["reset", "monitor-bot"]).assert_code(0);
-    site.write("archives/.shepherd/tx/monitor-bot.json", "{}");
+    site.write("archives/.shepherd/tx/monitor-bot.shepherd-0.json", "{}");
     let _ = site
         .run(["doctor"])
         .assert_stdout_has("warn  a run of monitor-bot is in progress or was interrupted");

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::os::unix::fs::PermissionsExt;
 
 use memory_shepherd::base::clock::Clock;
-use memory_shepherd::engine::{BaselineEdit, Held, HolderLock, HolderLockKind};
+use memory_shepherd::engine::{BaselineEdit, HolderLock, HolderLockKind, Lease};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::*;
@@ -15,7 +15,7 @@ use crate::earlier::insert_earlier_run;
 /// What a case holds while its command runs.
 #[derive(Default)]
 struct Hindrance {
-    _lock: Option<Held>,
+    _lock: Option<Arc<dyn Lease>>,
     _edit: Option<BaselineEdit>,
     _held: Option<HolderLock>,
 }

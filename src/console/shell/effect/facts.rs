@@ -63,7 +63,7 @@ pub(super) fn agent_facts(
     // In a fleet of one agent, a plan cannot be of the wrong one.
     let is_sole_agent = engine.config().agents.len() == 1;
     let since = engine
-        .state_log()
+        .observations()
         .state_since(&agent.name, observation.state);
     let mut facts = state_facts(agent, observation, since, is_sole_agent);
     facts.extend(memory_facts(engine, agent, detail));

@@ -16,7 +16,7 @@ use crate::base::clock::MAX_CLOCK_LEAD;
 use crate::config::Agent;
 use crate::engine::records::Reports;
 use crate::lint::ScanSummary;
-use crate::store::file::state_log::StateChange;
+use crate::store::observations::StateChange;
 use crate::store::record::{LedgerRecord, Operation, Outcome, RunEvent};
 use crate::store::state::State;
 use crate::store::trigger::Trigger;
@@ -324,9 +324,9 @@ impl<'e> ReportCollector<'e> {
             period.ended_by = success.map(|it| it.operation);
             let ends = period.ended.into_iter().chain(success.map(|it| it.time));
             period.ended = ends.min();
-            let known = self.reports.state_log.last_known_state(&period.agent);
-            if period.ended.is_none() && known.is_none_or(|(state, _)| state != period.began.to) {
-                let since = known.map(|(_, since)| since);
+            let known = self.reports.observations.known_state(&period.agent);
+            if period.ended.is_none() && known.is_none_or(|known| known.state != period.began.to) {
+                let since = known.map(|known| known.since);
                 period.ended = since.filter(|since| *since >= began).or(Some(began));
             }
         }

@@ -2,8 +2,6 @@
 //! expiry, and the files in use.
 
 use std::collections::HashSet;
-use std::fs::OpenOptions;
-use std::io;
 use std::mem;
 
 use chrono::Duration;
@@ -12,10 +10,8 @@ use super::{
     ArchiveClaims, FindingSubject, ProgressReport, Verification, VerifyProgress,
     names_retired_since,
 };
-use crate::archive;
 use crate::base::digest::Digest;
-use crate::base::durable;
-use crate::base::error::{Error, ErrorKind, PathContext, Result};
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::baseline::seal::{BaselineSeal, SealFiles, is_baseline_name, reseal_hint};
 use crate::baseline::{BaselineRefusal, WriterWait};
 use crate::config::SealRequirement;
@@ -33,31 +29,22 @@ impl Verifier {
         end: LedgerPosition,
         progress: &mut ProgressReport<'_>,
     ) -> Result<()> {
-        let directory = self.context.archive().program_path("baselines");
-        let items = match std::fs::read_dir(&directory) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            items => Some(items.with_path("list", &directory)?),
-        };
+        let versions = self.context.baseline_versions();
         let mut missing = claims.versions.clone();
-        for item in items.into_iter().flatten() {
+        for digest in versions.digests()? {
             progress.step(VerifyProgress::Versions(verification.counts.versions))?;
-            let path = item.with_path("list", &directory)?.path();
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
-            let Some(digest) = name
-                .strip_suffix(".md")
-                .and_then(|stem| stem.parse::<Digest>().ok())
-            else {
-                continue;
-            };
             missing.remove(&digest);
-            let file = durable::open_own_file(&path, OpenOptions::new().read(true))
-                .with_path("read the baseline version", &path);
-            match file.and_then(|file| archive::digest_file(file, &path)) {
-                Ok(is) if is == digest => verification.counts.versions += 1,
-                Ok(_) => verification.add_integrity_finding(
-                    FindingSubject::Version,
-                    format!("the baseline version {} was changed", path.display()),
-                ),
+            match versions.digest_version(digest) {
+                Ok(Some(is)) if is == digest => verification.counts.versions += 1,
+                Ok(Some(_)) => {
+                    let path = versions.location(digest);
+                    verification.add_integrity_finding(
+                        FindingSubject::Version,
+                        format!("the baseline version {} was changed", path.display()),
+                    );
+                }
+                // Retention has deleted it in between.
+                Ok(None) => {}
                 Err(error) => {
                     verification.add_finding(FindingSubject::Version, error.kind(), error.message())
                 }

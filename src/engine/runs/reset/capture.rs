@@ -13,10 +13,10 @@ use super::entry_writer::{EntryWriter, PendingEntry, References};
 use super::queued_turn::QueuedTurn;
 use crate::archive::{self, Archive, EntryKind, WrittenEntry};
 use crate::base::digest::Digest;
+use crate::base::durable;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::invocation::as_operand;
 use crate::base::untrusted;
-use crate::baseline::VersionDraft;
 use crate::boundary::Baseline;
 use crate::config::Agent;
 use crate::engine::runs::content::{ContentPart, ContentParts, Replacement};
@@ -26,6 +26,7 @@ use crate::engine::runs::undo::InstallSource;
 use crate::engine::watch::classify::{Classification, MemoryAccumulator, describe_oversize};
 use crate::store::file::ledger::AgentHistory;
 use crate::store::record::{FileChange, FileState, RunEvent};
+use crate::store::versions::VersionDraft;
 use crate::transport::{
     Attributes, ByteSink, FailureCause, FileMetadata, MemoryDirectory, MemoryObject, SpecialFile,
     UnsyncedObject,
@@ -292,7 +293,7 @@ impl<'a> MemoryCapture<'_, 'a> {
             let mut is_on_disk = version.was_pushed;
             if let Some(draft) = version.draft {
                 is_on_disk = false;
-                runs.context.baseline_versions().assign_name(draft)?;
+                draft.assign_name()?;
             } else if !version.is_checked
                 && let Some(draft) = runs
                     .context
@@ -301,8 +302,8 @@ impl<'a> MemoryCapture<'_, 'a> {
             {
                 // The agent that should have written it has failed.
                 is_on_disk = false;
-                draft.unsynced_content().sync()?;
-                runs.context.baseline_versions().assign_name(draft)?;
+                durable::sync_all(draft.unsynced_content())?;
+                draft.assign_name()?;
             }
             // Every agent that needs the version syncs it, also one that did not write it.
             if !is_on_disk {
@@ -493,7 +494,7 @@ pub(super) struct Captured {
 struct PendingVersion {
     baseline: Arc<Baseline>,
     /// Its file, if this agent is the one of those that share the version that writes it.
-    draft: Option<VersionDraft>,
+    draft: Option<Box<dyn VersionDraft>>,
     /// Whether this agent's turn has compared the copy on the disk; only the first agent that
     /// shares the version does.
     is_checked: bool,
@@ -538,7 +539,7 @@ impl Captured {
         let versions = drafts.filter_map(|version| version.draft.as_ref());
         entry
             .into_iter()
-            .chain(versions.map(VersionDraft::unsynced_content))
+            .chain(versions.filter_map(|draft| draft.unsynced_content()))
     }
 }
 

@@ -12,8 +12,7 @@ use crate::engine::runs::Runs;
 use crate::engine::runs::plan::Plan;
 use crate::engine::runs::undo::UndoRecords;
 use crate::engine::watch::parallel::map_agents_by_site;
-use crate::store::file::journal::{Transaction, read_journal};
-use crate::store::file::lock;
+use crate::store::journal::Transaction;
 use crate::store::record::{Operation, RunEvent};
 
 /// An agent's turn of a run that ended within it, as by a kill or a power cut.
@@ -99,14 +98,14 @@ impl Runs {
     /// Returns the agents with an interrupted run that a run is about, by its records or because it was
     /// the one that was interrupted. What cannot be read is no error here: the plan of an undo says so.
     pub fn interrupted_agents_of(&self, run: &str) -> Vec<String> {
-        let journals = self.journals.journals().unwrap_or_default();
+        let journals = self.journals.list().unwrap_or_default();
         if journals.is_empty() {
             return Vec::new();
         }
         let records = UndoRecords::from_run(&self.undo_sources, run).ok();
         let is_recorded = |agent: &str| records.as_ref().is_some_and(|it| it.get(agent).is_some());
         let is_interrupted = |journal: &Path| {
-            let read = read_journal(journal).ok().flatten();
+            let read = self.journals.read(journal).ok().flatten();
             read.is_some_and(|(transaction, _)| transaction.event.run == run)
         };
         journals
@@ -132,14 +131,14 @@ impl Runs {
 
     /// Returns those of these agents that have a journal and are not locked by a run.
     fn idle_agents_with_journals(&self, names: &[String]) -> Vec<&Agent> {
-        let left = self.journals.agents_with_journals();
+        let left = self.journals.agents();
         let mut agents: Vec<&Agent> = Vec::new();
         for agent in names
             .iter()
             .filter_map(|name| self.context.agent(name).ok())
         {
             let is_listed = agents.iter().any(|it| it.name == agent.name);
-            let is_idle = || !lock::is_agent_locked(self.context.archive(), &agent.name);
+            let is_idle = || !self.leases.is_held(&agent.name);
             if !is_listed && left.contains(&agent.name) && is_idle() {
                 agents.push(agent);
             }
@@ -151,11 +150,11 @@ impl Runs {
         let mut found = Vec::new();
         for (_, journal) in self
             .journals
-            .journals()?
+            .list()?
             .iter()
             .filter(|(name, _)| name == agent)
         {
-            if let Some((transaction, _)) = read_journal(journal)?
+            if let Some((transaction, _)) = self.journals.read(journal)?
                 && !transaction.is_recorded_by(
                     &self.ledger_events_after(&transaction.event, transaction.ledger_seq)?,
                 )

@@ -23,9 +23,9 @@ use crate::base::threads::KeptThreads;
 use crate::config::Agent;
 use crate::engine::runs::plan::{PlanStep, SkippedAgent};
 use crate::engine::watch::parallel::Site;
-use crate::store::file::journal::{Journal, JournalRecord};
 use crate::store::file::ledger::FailedAttempt;
-use crate::store::file::lock::AgentLock;
+use crate::store::journal::{Journal, JournalRecord};
+use crate::store::lease::Lease;
 use crate::store::record::{FileState, Outcome, RunEvent};
 use crate::transport::{FailureCause, OnConnected, SwapOutcome, UnsyncedObject};
 use ended_turns::EndedTurn;
@@ -55,7 +55,7 @@ type Turns<'a, T> = Vec<(Turn<'a>, T)>;
 /// A turn whose memory was replaced and whose displaced files are not all settled.
 struct ReplacedTurn<'a> {
     turn: Turn<'a>,
-    journal: Journal,
+    journal: Box<dyn Journal>,
     /// The displaced files of each file of the turn.
     displaced: Vec<DisplacedFiles>,
     deadline: Instant,
@@ -83,7 +83,7 @@ impl ReplacedTurn<'_> {
                 agent,
                 path: &file.path,
                 directory: file.directory()?,
-                journal: &self.journal,
+                journal: self.journal.as_ref(),
             };
             let change = &mut event.file_changes_mut()[number];
             let (more, settled) = settlement.settle(change, displaced);
@@ -267,7 +267,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         error: &Error,
         finished: FinishedTurn,
         began_at: Instant,
-        lock: Option<Arc<AgentLock>>,
+        lock: Option<Arc<dyn Lease>>,
     ) {
         let FinishedTurn { mut event, kind } = finished;
         event.duration_ms = elapsed_millis(began_at, self.run.runs.context.clock().instant());
@@ -305,14 +305,15 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         });
         let turns = self.run_step(threads, turns, Run::prepare_swap);
         let turns = self.sync_step(turns, |_, (_, changed)| std::mem::take(changed));
-        let turns = self.run_step(threads, turns, |run, turn, (archived, _)| {
-            run.stage_contents(turn, archived)
+        let turns = self.run_step(threads, turns, |run, turn, (prepared, _)| {
+            run.claim_files(turn, prepared)
         });
+        let turns = self.run_step(threads, turns, Run::stage_contents);
         let turns = self.sync_step(turns, |turn, _| turn.take_unsynced());
         let turns = self.run_step(None, turns, Run::decide_swap);
         let turns = self.sync_step(turns, |turn, prepared| {
             let decision = turn.is_edit().then(|| prepared.journal.unsynced());
-            decision.into_iter().collect()
+            decision.flatten().into_iter().collect()
         });
         let turns = self.run_step(threads, turns, Run::swap_files);
         let (turns, failed) = sync_turns(turns, |turn, _| turn.take_unsynced());
@@ -402,7 +403,9 @@ impl<'r, 'a> ResetLane<'r, 'a> {
     /// turn are in displaced files, which its journal names.
     fn abort_or_requeue(&mut self, turn: Turn<'a>, early_end: EarlyEnd) {
         let early_end = match early_end {
-            EarlyEnd::HostLost(error) if self.run.runs.journals.can_have_journal(turn.agent) => {
+            EarlyEnd::HostLost(error)
+                if self.run.runs.journals.can_have_journal(&turn.agent.name) =>
+            {
                 return self.lost_turns.push((turn, error));
             }
             early_end => early_end,
@@ -513,7 +516,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         let read_journals = || -> Result<_, Error> {
             // Brings the ledger's index up to date: each turn reads it.
             run.runs.ledger.head()?;
-            run.runs.journals.journals()
+            run.runs.journals.list()
         };
         let journals = match read_journals() {
             Ok(left) => left,
@@ -613,7 +616,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
                 });
             }
             if displaced.iter().any(|it| it.unmarked_swap.is_none()) {
-                batch.add(first + number, [journal.unsynced()]);
+                batch.add(first + number, journal.unsynced());
             }
             run.report_stage(&turn.agent.name, RunStage::Settle);
             self.unsettled.push(ReplacedTurn {
@@ -749,7 +752,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         event.outcome = Outcome::Ok;
         event.duration_ms = elapsed_millis(turn.began_at, self.run.runs.context.clock().instant());
         event.note = (!notes.is_empty()).then(|| notes.join("; "));
-        let open_journal = EntryJournal::Open(&journal);
+        let open_journal = EntryJournal::Open(journal.as_ref());
         let released = self
             .run
             .screening()
@@ -762,7 +765,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
             hints: Vec::new(),
             scratch_lines,
             released,
-            journal_path: is_finished.then_some(journal.path),
+            journal_path: is_finished.then(|| journal.path().to_path_buf()),
             _lock: turn.queued.lock,
         });
     }

@@ -5,12 +5,12 @@ use std::time::Instant;
 
 use crate::engine::runs::plan::PlanStep;
 use crate::store::file::ledger::FailedAttempt;
-use crate::store::file::lock::AgentLock;
+use crate::store::lease::Lease;
 
 /// An agent that waits for its turn.
 pub(super) struct QueuedTurn<'a> {
     pub(super) step: &'a PlanStep,
-    pub(super) lock: Option<Arc<AgentLock>>,
+    pub(super) lock: Option<Arc<dyn Lease>>,
     pub(super) attempts: usize,
     /// Since when its memory is known to be under a lease.
     pub(super) leased_since: Option<Instant>,

@@ -17,10 +17,8 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::config::Agent;
 use crate::engine::runs::Runs;
 use crate::store::address::{connection_target, host_name};
-use crate::store::file::journal::{
-    Journal, JournalRecord, Transaction, damaged_journal_error, read_journal,
-};
-use crate::store::file::lock::AgentLock;
+use crate::store::journal::{Journal, JournalRecord, Transaction, damaged_journal_error};
+use crate::store::lease::Lease;
 use crate::store::record::{FileChange, FileState, Operation, Outcome, RunEvent};
 use crate::transport::{
     FailureCause, InstalledMemory, InterruptedRun, MemoryDirectory, SwapProgress, TransportError,
@@ -98,7 +96,7 @@ fn installed_memory(change: &FileChange) -> InstalledMemory {
 /// The swaps of an interrupted turn.
 struct InterruptedSwaps<'t> {
     agent: &'t Agent,
-    journal: &'t Journal,
+    journal: &'t dyn Journal,
     /// Events of the turn that the ledger has.
     past: &'t [RunEvent],
     /// Whether they include its change.
@@ -347,7 +345,7 @@ impl JournalProgress {
 struct Recovery<'a> {
     agent: &'a Agent,
     event: RunEvent,
-    journal: Journal,
+    journal: Box<dyn Journal>,
     files: Vec<RecoveredFile>,
     /// Whether the ledger has a record of its change.
     is_recorded: bool,
@@ -429,9 +427,9 @@ impl Recoverer<'_, '_> {
     pub(super) fn recover(
         &self,
         agent: &Agent,
-        lock: Option<&Arc<AgentLock>>,
+        lock: Option<&Arc<dyn Lease>>,
     ) -> Result<Option<FinishedTurn>, Error> {
-        let journals = self.run.runs.journals.journals()?;
+        let journals = self.run.runs.journals.list()?;
         self.recover_from_journals(agent, &journals, lock)
     }
 
@@ -440,7 +438,7 @@ impl Recoverer<'_, '_> {
         &self,
         agent: &Agent,
         journals: &[(String, PathBuf)],
-        lock: Option<&Arc<AgentLock>>,
+        lock: Option<&Arc<dyn Lease>>,
     ) -> Result<Option<FinishedTurn>, Error> {
         let mut finished = None;
         for (_, record) in journals.iter().filter(|(of, _)| *of == agent.name) {
@@ -453,9 +451,9 @@ impl Recoverer<'_, '_> {
         &self,
         agent: &Agent,
         journal_path: &Path,
-        lock: Option<&Arc<AgentLock>>,
+        lock: Option<&Arc<dyn Lease>>,
     ) -> Result<Option<FinishedTurn>, Error> {
-        let Some((mut transaction, records)) = read_journal(journal_path)? else {
+        let Some((mut transaction, records)) = self.run.runs.journals.read(journal_path)? else {
             self.end_truncated_journal(agent, journal_path, lock)?;
             return Ok(None);
         };
@@ -540,7 +538,7 @@ impl Recoverer<'_, '_> {
         &self,
         agent: &Agent,
         journal_path: &Path,
-        lock: Option<&Arc<AgentLock>>,
+        lock: Option<&Arc<dyn Lease>>,
     ) -> Result<(), Error> {
         let file_name = journal_path.file_name().unwrap_or_default();
         let run_names = durable::find_random_names(file_name.as_bytes());
@@ -643,10 +641,10 @@ impl Recoverer<'_, '_> {
             .runs
             .ledger_events_after(&transaction.event, transaction.ledger_seq)?;
         let is_recorded = transaction.is_recorded_by(&past);
-        let journal = Journal::open(journal_path)?;
+        let journal = self.run.runs.journals.open(journal_path)?;
         let swaps = InterruptedSwaps {
             agent,
-            journal: &journal,
+            journal: journal.as_ref(),
             past: &past,
             is_recorded,
             progress: if transaction.event.files.is_empty() {
@@ -706,7 +704,7 @@ impl Recoverer<'_, '_> {
                     agent,
                     path: &file.path,
                     directory: file.directory.as_ref(),
-                    journal,
+                    journal: journal.as_ref(),
                 };
                 let change = &mut event.file_changes_mut()[file.displaced.file];
                 let (more, settled) = settlement.settle(change, &mut file.displaced);
@@ -821,7 +819,7 @@ impl Recoverer<'_, '_> {
                 let number = file.displaced.file;
                 recorded_entries.push((number, event.file_changes_mut()[number].entry.take()));
             }
-            let journal = EntryJournal::Open(&journal);
+            let journal = EntryJournal::Open(journal.as_ref());
             released.extend(
                 self.run
                     .screening()

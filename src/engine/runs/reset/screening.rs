@@ -12,7 +12,7 @@ use super::Run;
 use crate::archive::{Archive, EntryKind, WrittenEntry};
 use crate::config::{Agent, FindingsPolicy};
 use crate::lint::ScanSummary;
-use crate::store::file::journal::{Journal, JournalRecord};
+use crate::store::journal::{Journal, JournalRecord};
 use crate::store::record::RunEvent;
 
 /// An entry with two names, one of them in the quarantine.
@@ -25,7 +25,7 @@ pub(super) struct ReleasedEntry {
 #[derive(Clone, Copy)]
 pub(super) enum EntryJournal<'a> {
     /// That of a transaction in progress.
-    Open(&'a Journal),
+    Open(&'a dyn Journal),
     /// There is none: the transaction has ended.
     Absent,
     /// One may be left, which the next run reads: entries stay where it says.

@@ -17,7 +17,7 @@ use crate::base::error::{Error, ErrorKind};
 use crate::config::Agent;
 use crate::engine::runs::content::ContentParts;
 use crate::engine::watch::degraded;
-use crate::store::file::journal::{Journal, JournalRecord};
+use crate::store::journal::{Journal, JournalRecord};
 use crate::store::record::{FileChange, FileState};
 use crate::transport::{
     Attributes, DisplacedObject, FileReader, MemoryDirectory, SettleOutcome, SpecialFile, Stamp,
@@ -111,7 +111,7 @@ pub(super) struct Settlement<'s, 'a> {
     pub(super) agent: &'s Agent,
     pub(super) path: &'s Path,
     pub(super) directory: &'s dyn MemoryDirectory,
-    pub(super) journal: &'s Journal,
+    pub(super) journal: &'s dyn Journal,
 }
 
 impl Settlement<'_, '_> {

@@ -6,7 +6,7 @@ use crate::baseline::BaselineRefusal;
 use crate::config::Agent;
 use crate::engine::runs::run_report::AgentResult;
 use crate::engine::watch::classify::{Classification, NO_MEMORY_REASON, describe_oversize};
-use crate::store::file::state_log::{SeenState, StateNote, StateObserver};
+use crate::store::observations::{SeenState, StateNote, StateObserver};
 use crate::store::record::{Operation, Outcome};
 use crate::store::state::State;
 use crate::transport::{FailureCause, MemoryObject};
@@ -99,6 +99,6 @@ impl Run<'_> {
             }
         });
         let notes: Vec<StateNote> = found.chain(left).collect();
-        self.runs.state_log.note_states(&notes);
+        self.runs.observations.note(&notes);
     }
 }

@@ -18,9 +18,8 @@ use crate::engine::runs::plan::{PlanStep, PlannedFile};
 use crate::engine::shared_memories::sharing_error;
 use crate::engine::watch::degraded;
 use crate::store::address::connection_target;
-use crate::store::file::journal::{Journal, JournalRecord, Transaction, TransactionFile};
-use crate::store::file::lock;
-use crate::store::file::lock::AgentLock;
+use crate::store::journal::{Journal, JournalRecord, Transaction, TransactionFile};
+use crate::store::lease::Lease;
 use crate::store::record::{FileState, RunEvent};
 use crate::transport::{
     Attributes, ByteSink, FailureCause, MemoryDirectory, NewMemory, StagedAttributes, SwapForecast,
@@ -118,7 +117,7 @@ pub(super) enum CaptureOutcome<'a> {
 
 /// The data of a turn after step 3.
 pub(super) struct PreparedSwap {
-    pub(super) journal: Journal,
+    pub(super) journal: Box<dyn Journal>,
     pub(super) files: Vec<PreparedFile>,
 }
 
@@ -133,9 +132,9 @@ pub(super) struct PreparedFile {
 
 /// Ties an agent's lock to its directory, so that it stays locked while a hung call may still
 /// change that directory.
-pub(super) fn hold_lock_guard(directory: &dyn MemoryDirectory, lock: Option<&Arc<AgentLock>>) {
+pub(super) fn hold_lock_guard(directory: &dyn MemoryDirectory, lock: Option<&Arc<dyn Lease>>) {
     if let Some(lock) = lock {
-        directory.hold_guard(Arc::clone(lock) as _);
+        directory.hold_guard(Arc::new(Arc::clone(lock)));
     }
 }
 
@@ -153,21 +152,19 @@ impl<'a> Run<'a> {
     pub(super) fn ensure_locked(&self, queued: &mut QueuedTurn<'a>) -> Result<&'a Agent, Error> {
         let agent = self.runs.context.agent(&queued.step.agent)?;
         if queued.lock.is_none() {
-            queued.lock = Some(Arc::new(self.lock_agent(agent)?));
+            queued.lock = Some(self.lock_agent(agent)?);
         }
         Ok(agent)
     }
 
-    pub(super) fn lock_agent(&self, agent: &Agent) -> Result<AgentLock, Error> {
+    pub(super) fn lock_agent(&self, agent: &Agent) -> Result<Arc<dyn Lease>, Error> {
         let _span = tracing::debug_span!("lock", agent = agent.name).entered();
         loop {
             let holder = self.runs.locks.new_lock_holder(&self.id);
-            let locked = lock::acquire_agent_lock(
-                self.runs.context.archive(),
-                &agent.name,
-                &holder,
-                self.runs.context.clock().zone(),
-            );
+            let locked = self.runs.leases.acquire(&agent.name, &holder);
+            if let Ok(lease) = &locked {
+                tracing::debug!(token = lease.token(), "granted");
+            }
             // Another run may have taken the lock between the wait and this attempt.
             let is_busy = matches!(&locked, Err(error) if error.kind() == ErrorKind::Busy);
             if !is_busy || self.is_cancelled() || !self.runs.locks.wait_lock_interval() {
@@ -229,7 +226,7 @@ impl<'a> Run<'a> {
         &self,
         agent: &Agent,
         step: &PlanStep,
-        lock: Option<&Arc<AgentLock>>,
+        lock: Option<&Arc<dyn Lease>>,
     ) -> Result<Vec<TurnFile>, Error> {
         let paths: Vec<&Path> = if step.files.is_empty() {
             vec![agent.observed_path()]
@@ -347,10 +344,7 @@ impl<'a> Run<'a> {
             removed_directories: turn.queued.step.removed_directories.clone(),
             ledger_seq: self.runs.ledger.known_head().0,
         };
-        let (journal, written) = self
-            .runs
-            .journals
-            .create_journal(turn.agent, &transaction)?;
+        let (journal, written) = self.runs.journals.create(turn.agent, &transaction)?;
         unsynced.extend(written);
         // The entries must not be recorded before their names are on the disk.
         turn.event
@@ -404,9 +398,10 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Stages the new content of each file that the step replaces or creates. Those of an edit get
-    /// their names, so that a recovery finds them.
-    pub(super) fn stage_contents(
+    /// Claims the names of the run in the directories of its files, which it creates if the step does,
+    /// and then checks that the agent is still this run's: from now on another run can take the
+    /// claims away.
+    pub(super) fn claim_files(
         &self,
         turn: &mut Turn<'a>,
         mut prepared: PreparedSwap,
@@ -416,6 +411,22 @@ impl<'a> Run<'a> {
             change.entry = prepared.entry.take();
         }
         self.create_directories(turn)?;
+        for (file, prepared) in turn.files.iter().zip(&prepared.files) {
+            file.directory()?.claim(&prepared.staged_name)?;
+        }
+        if let Some(lease) = &turn.queued.lock {
+            lease.check()?;
+        }
+        Ok(prepared)
+    }
+
+    /// Stages the new content of each file that the step replaces or creates. Those of an edit get
+    /// their names, so that a recovery finds them.
+    pub(super) fn stage_contents(
+        &self,
+        turn: &mut Turn<'a>,
+        prepared: PreparedSwap,
+    ) -> Result<PreparedSwap, EarlyEnd> {
         for (number, prepared) in prepared.files.iter().enumerate() {
             let captured = &prepared.captured;
             let Replacement::File(parts) = &captured.source.replacement else {
@@ -460,7 +471,7 @@ impl<'a> Run<'a> {
         &self,
         agent: &Agent,
         paths: &[PathBuf],
-        lock: Option<&Arc<AgentLock>>,
+        lock: Option<&Arc<dyn Lease>>,
     ) -> Result<(), Error> {
         for path in paths {
             let parent = match self.runs.context.open_directory_at(agent, path) {

@@ -9,11 +9,11 @@ use super::unused_versions::describe_unused_versions;
 use crate::archive::ArchiveEntry;
 use crate::base::digest::Digest;
 use crate::base::error::{Error, Result};
-use crate::baseline::StoredVersion;
 use crate::engine::runs::Retention;
 use crate::engine::runs::plan::RetentionPlan;
 use crate::store::file::lock;
 use crate::store::record::{MAX_NAMES_PER_RECORD, Operation, RunEvent};
+use crate::store::versions::StoredVersion;
 
 /// The entries or versions that one record of a deletion names.
 enum ExpiredPart<'e> {
@@ -178,9 +178,9 @@ impl Retention {
 
     /// Deletes recorded versions, except those that another process has begun to rely on since.
     fn delete_versions(&self, versions: &[StoredVersion], deletion: &mut Deletion) -> Result<()> {
-        let lock = self.context.baseline_versions().lock_for_deletion()?;
+        let deletable = self.context.baseline_versions().lock_for_deletion()?;
         for version in versions {
-            match self.context.baseline_versions().delete(version, &lock) {
+            match deletable.delete(version) {
                 Ok(true) => deletion.versions.push(version.digest),
                 Ok(false) => {}
                 Err(_) if self.context.archive().check_root().is_err() => return Ok(()),

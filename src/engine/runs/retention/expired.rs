@@ -8,8 +8,8 @@ use super::scope::RetentionScope;
 use super::unused_versions::{UnusedVersions, VersionCandidates, describe_unused_versions};
 use crate::archive::ArchiveEntry;
 use crate::base::error::Result;
-use crate::baseline::StoredVersion;
 use crate::engine::runs::Retention;
+use crate::store::versions::StoredVersion;
 
 /// What retention may delete now, and why other things stay.
 #[derive(Default)]

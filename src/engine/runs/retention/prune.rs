@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use super::deletion::Deletion;
 use super::overview::{AssessedOverview, ExpiringEntry, FailedAgents, RetentionOverview};
@@ -11,8 +12,8 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::config::is_agent_name;
 use crate::engine::runs::Retention;
 use crate::engine::runs::plan::RetentionPlan;
-use crate::store::file::lock::{AgentLock, acquire_agent_lock};
 use crate::store::file::run_log;
+use crate::store::lease::Lease;
 use crate::store::record::new_run_id;
 
 /// What a command deleted from the archive.
@@ -149,7 +150,7 @@ impl Retention {
         run: &str,
         owners: BTreeSet<String>,
         errors: &mut Vec<Error>,
-    ) -> Result<(Vec<AgentLock>, FailedAgents)> {
+    ) -> Result<(Vec<Arc<dyn Lease>>, FailedAgents)> {
         let mut locks = Vec::new();
         let mut locked = FailedAgents::new();
         for agent in owners {
@@ -159,12 +160,7 @@ impl Retention {
                 locked.insert(agent, "its name is not that of an agent".to_string());
                 continue;
             }
-            match acquire_agent_lock(
-                self.context.archive(),
-                &agent,
-                &holder,
-                self.context.clock().zone(),
-            ) {
+            match self.leases.acquire(&agent, &holder) {
                 Ok(lock) => locks.push(lock),
                 Err(error) if error.kind() == ErrorKind::Busy => {
                     locked.insert(agent.clone(), error.message().to_string());

@@ -19,8 +19,9 @@ use super::dates::RetentionDates;
 use super::ledger_facts::{KEPT_PUSHED_VERSIONS, LedgerFacts};
 use crate::base::digest::Digest;
 use crate::base::error::Result;
-use crate::baseline::{self, StoredVersion};
+use crate::baseline;
 use crate::engine::runs::Retention;
+use crate::store::versions::StoredVersion;
 
 /// Seconds between two full checks by runs: each reads the whole ledger and lists the whole archive.
 const CHECK_INTERVAL_SECONDS: i64 = 24 * 60 * 60;
@@ -108,7 +109,7 @@ impl Retention {
     /// One of the sources cannot be read.
     fn versions_in_use(&self) -> Result<HashSet<Digest>> {
         // Before the ledger is read: a journal goes after its record was written.
-        let mut used = self.journals.journal_digests()?;
+        let mut used = self.journals.digests()?;
         used.extend(self.edits.draft_bases()?);
         used.extend(self.baselines.sealed_digests()?);
         let mut files = HashSet::new();

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::baseline::seal;
 use crate::engine::watch::Watch;
-use crate::store::file::lock;
+use crate::store::holds::Hold;
 
 #[derive(Clone)]
 pub(super) enum ChangeTarget {
@@ -60,7 +60,7 @@ pub(super) fn change_scopes(watch: &Watch) -> ChangeScopes {
         if let Some(baseline) = config.baseline_path(agent) {
             add(&baseline, ChangeTarget::Agent(agent.name.clone()));
         }
-        let lock = lock::holder_path(watch.context.archive(), &agent.name);
+        let lock = watch.leases.watched_path(&agent.name);
         add(&lock, ChangeTarget::Agent(agent.name.clone()));
     }
     for name in [
@@ -79,8 +79,8 @@ pub(super) fn change_scopes(watch: &Watch) -> ChangeScopes {
         add(path, ChangeTarget::LintFiles);
     }
     add(&watch.ledger.path(), ChangeTarget::Ledger);
-    add(&watch.context.schedule_path(), ChangeTarget::Pauses);
-    add(&watch.state_log.state_log_path(), ChangeTarget::StateLog);
+    add(&watch.holds.location(Hold::Schedule), ChangeTarget::Pauses);
+    add(&watch.observations.watched_path(), ChangeTarget::StateLog);
     add(&config.path, ChangeTarget::Config);
     scopes
 }

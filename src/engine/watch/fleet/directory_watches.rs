@@ -17,7 +17,6 @@ use crate::base::durable;
 use crate::base::error::ErrorKind;
 use crate::engine::Observation;
 use crate::engine::watch::Watch;
-use crate::store::file::lock;
 
 /// Maximum number of directories that are watched per turn after the first read.
 const MAX_WATCHES_PER_TURN: usize = 256;
@@ -136,7 +135,7 @@ impl WatchLoop {
         {
             return;
         }
-        let lock = lock::holder_path(self.watch.context.archive(), &observation.agent);
+        let lock = self.watch.leases.watched_path(&observation.agent);
         let locks = lock.parent();
         if locks.is_some_and(|locks| self.rewatch_directory(locks)) {
             self.schedule_read(observation.agent.clone(), now);

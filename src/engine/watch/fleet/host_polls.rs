@@ -19,7 +19,7 @@ use super::{FleetEvent, JobCounter};
 use crate::base::error::Error;
 use crate::engine::watch::Watch;
 use crate::engine::{HostStatus, Observation};
-use crate::store::file::state_log::StateNote;
+use crate::store::observations::StateNote;
 use crate::transport::{
     ConnectionStatus, MemoryObject, ProbeOutcome, Reachability, Transport, TransportError,
 };
@@ -483,7 +483,7 @@ impl PollWorker {
             }
         };
         let notes = self.report_poll(poll, result);
-        if self.watch.state_log.changes_states(&notes) {
+        if self.watch.observations.has_news(&notes) {
             // That may wait for a lock.
             let _ = self.read_steps.send(PollStep::Record(notes));
         } else {
@@ -564,7 +564,7 @@ impl PollWorker {
     /// Reports the result of a poll; returns what is to be recorded.
     fn report_poll(&self, poll: HostPoll, result: PollResult) -> Vec<StateNote> {
         let connection = self.connection_status_of(poll.host);
-        let notes = self.watch.state_log.notes_of(&result.observations);
+        let notes = StateNote::of_observations(&result.observations, self.watch.context.trigger());
         self.report_status(poll.host, &connection);
         let ended = EndedPoll {
             poll,
@@ -585,7 +585,7 @@ impl PollWorker {
     }
 
     fn record(&self, notes: &[StateNote]) {
-        self.watch.state_log.note_states(notes);
+        self.watch.observations.note(notes);
         self.jobs.add(-1);
     }
 

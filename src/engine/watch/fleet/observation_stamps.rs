@@ -14,7 +14,7 @@ use crate::config::Agent;
 use crate::engine::Observation;
 use crate::engine::watch::Watch;
 use crate::engine::watch::content_cache::RECENT_CHANGE;
-use crate::store::file::lock::LockDirectory;
+use crate::store::lease::LeaseSurvey;
 use crate::store::observation::Blocker;
 use crate::transport::{FileMetadata, MemoryObject, Stamp, TransportError};
 
@@ -78,7 +78,7 @@ pub(super) struct StampReader<'a> {
     shared: Arc<SharedStamps>,
     /// The agents with journals.
     journaled: HashSet<String>,
-    locks: LockDirectory,
+    leases: Box<dyn LeaseSurvey>,
     baselines: Mutex<HashMap<&'a str, Option<Stamp>>>,
 }
 
@@ -110,8 +110,8 @@ impl ObservationStamps {
         StampReader {
             watch: &self.watch,
             shared: Arc::new(self.shared_stamps()),
-            journaled: self.watch.journals.agents_with_journals(),
-            locks: LockDirectory::open(self.watch.context.archive()),
+            journaled: self.watch.journals.agents(),
+            leases: self.watch.leases.survey(),
             baselines: Mutex::default(),
         }
     }
@@ -222,9 +222,7 @@ impl<'a> StampReader<'a> {
     pub(super) fn other_stamps(&self, agent: &'a Agent) -> OtherStamps {
         OtherStamps {
             baseline: self.baseline_stamp(agent),
-            lock: self
-                .locks
-                .holder_stamp(self.watch.context.archive(), &agent.name),
+            lock: self.leases.stamp(&agent.name),
             has_journal: self.journaled.contains(&agent.name),
             shared: Arc::clone(&self.shared),
         }

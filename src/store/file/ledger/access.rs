@@ -10,7 +10,7 @@ use super::{
 };
 use crate::base::digest::Digest;
 use crate::base::error::Result;
-use crate::store::Ledger;
+use crate::store::file::Ledger;
 use crate::store::record::{LedgerPosition, LedgerRecord, RunEvent};
 use crate::transport::Attributes;
 

@@ -5,7 +5,7 @@ use super::reverse_scan::RecordSummary;
 use super::scan::LedgerScan;
 use crate::base::digest::Digest;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::store::Ledger;
+use crate::store::file::Ledger;
 use crate::store::record::{LedgerPosition, LedgerRecord};
 
 /// A range of records of a ledger; only one is held in memory at a time.

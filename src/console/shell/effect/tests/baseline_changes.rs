@@ -9,7 +9,7 @@ use super::*;
 use crate::base::clock::Clock;
 use crate::base::digest::Digest;
 use crate::base::sys;
-use crate::baseline::seal::{SEAL_FILE_NAME, SEAL_LOCK_FILE_NAME};
+use crate::baseline::seal::SEAL_FILE_NAME;
 use crate::console::message::{ReplacedBaseline, TextSave};
 
 /// A clock that compares a baseline with its seal at each look at the time.
@@ -27,7 +27,7 @@ impl ComparingClock {
 
     fn is_seal_locked(&self) -> bool {
         let locks = self.root.join("archives/.shepherd/locks");
-        let lock = std::fs::File::open(locks.join(SEAL_LOCK_FILE_NAME)).unwrap();
+        let lock = std::fs::File::open(locks.join(".seal.lock")).unwrap();
         sys::lock_conflict(lock.as_fd()).unwrap().is_some()
     }
 }

@@ -14,8 +14,8 @@ use crate::engine::runs::reset::screening::{EntryJournal, ReleasedEntry};
 use crate::engine::runs::reset::unrecorded::append_unrecorded_note;
 use crate::engine::runs::run_report::{AgentResult, RunProgress};
 use crate::engine::watch::parallel::Site;
-use crate::store::file::lock::AgentLock;
 use crate::store::file::run_log;
+use crate::store::lease::Lease;
 use crate::store::record::{Operation, Outcome, RunEvent};
 
 /// A finished turn that is not reported yet.
@@ -30,7 +30,7 @@ pub(super) struct EndedTurn {
     pub(super) released: Vec<ReleasedEntry>,
     /// Its journal, if its transaction is finished as well.
     pub(super) journal_path: Option<PathBuf>,
-    pub(super) _lock: Option<Arc<AgentLock>>,
+    pub(super) _lock: Option<Arc<dyn Lease>>,
 }
 
 impl EndedTurn {
@@ -38,7 +38,7 @@ impl EndedTurn {
     fn untouched(
         event: RunEvent,
         kind: Option<ErrorKind>,
-        lock: Option<Arc<AgentLock>>,
+        lock: Option<Arc<dyn Lease>>,
     ) -> EndedTurn {
         EndedTurn {
             event,
@@ -160,7 +160,7 @@ impl<'a> ResetLane<'_, 'a> {
         agent: &str,
         reason: String,
         baseline: Option<Digest>,
-        lock: Option<Arc<AgentLock>>,
+        lock: Option<Arc<dyn Lease>>,
     ) {
         self.run.log_line(&format!("{agent}: {reason}"));
         let is_new = |version: &Digest| {
@@ -192,7 +192,7 @@ impl<'a> ResetLane<'_, 'a> {
         &mut self,
         error: Error,
         event: RunEvent,
-        lock: Option<Arc<AgentLock>>,
+        lock: Option<Arc<dyn Lease>>,
     ) {
         let runs = self.run.runs;
         let root = runs.context.archive().root();
@@ -236,7 +236,7 @@ impl<'a> ResetLane<'_, 'a> {
         let run = self.run;
         match run.runs.context.agent(&event.agent) {
             Ok(agent) if event.entries().next().is_some() => {
-                let journal = if run.runs.journals.can_have_journal(agent) {
+                let journal = if run.runs.journals.can_have_journal(&agent.name) {
                     EntryJournal::LeftForNextRun
                 } else {
                     EntryJournal::Absent

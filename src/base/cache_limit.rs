@@ -7,6 +7,6 @@ const MAX_CACHED_BASELINES: usize = 256;
 const MAX_CACHED_BYTES: usize = 64 << 20;
 
 /// Returns whether a cache of items with these sizes takes no more.
-pub(super) fn is_full(sizes: impl ExactSizeIterator<Item = usize>) -> bool {
+pub(crate) fn is_full(sizes: impl ExactSizeIterator<Item = usize>) -> bool {
     sizes.len() >= MAX_CACHED_BASELINES || sizes.sum::<usize>() >= MAX_CACHED_BYTES
 }

@@ -15,7 +15,6 @@ use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
-use chrono::{DateTime, FixedOffset};
 use memchr::{memchr, memchr_iter, memmem, memrchr};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -23,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use crate::base::clock::{Clock, MAX_CLOCK_LEAD};
 use crate::base::durable;
 use crate::config::is_agent_name;
-use crate::store::state::State;
+use crate::store::observations::KnownState;
 
 /// Maximum size of the file: that of a hundred thousand agents. A larger one counts as absent.
 const MAX_FILE_BYTES: u64 = 16 << 20;
@@ -40,13 +39,6 @@ const PROBE_BYTES: usize = 1 << 10;
 
 /// Number of agents up to which each is looked up for itself. With one more, the whole file is parsed.
 const MAX_LOOKUPS: usize = 16;
-
-/// The last known state of an agent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KnownState {
-    pub state: State,
-    pub since: DateTime<FixedOffset>,
-}
 
 /// What a line without a name says.
 #[derive(Serialize, Deserialize)]

@@ -1,0 +1,310 @@
+//! What every store does, tested on the one in files and on the one in memory.
+
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use chrono::{DateTime, FixedOffset};
+
+use crate::archive::PROGRAM_DIRECTORY_NAME;
+use crate::base::clock::Clock;
+use crate::base::digest::Digest;
+use crate::base::durable;
+use crate::base::error::ErrorKind;
+use crate::config::{Agent, Config, GeneralSettings};
+use crate::store::Store;
+use crate::store::controller::Controller;
+use crate::store::holds::{Hold, Holds};
+use crate::store::journal::{JournalRecord, Journals, Transaction, TransactionFile};
+use crate::store::lease::{Leases, LockHolder};
+use crate::store::memory::MemoryStore;
+use crate::store::observations::{Observations, SeenState, StateNote, StateObserver};
+use crate::store::record::{Operation, RunEvent};
+use crate::store::state::State;
+use crate::store::trigger::Trigger;
+use crate::store::versions::Versions;
+
+/// A clock that stands still, except for waits.
+struct WaitingClock {
+    began: Instant,
+    waited: Mutex<Duration>,
+}
+
+impl Clock for WaitingClock {
+    fn now(&self) -> DateTime<FixedOffset> {
+        DateTime::parse_from_rfc3339("2026-03-14T09:00:30+01:00").unwrap()
+    }
+
+    fn instant(&self) -> Instant {
+        self.began + *self.waited.lock().unwrap()
+    }
+
+    fn sleep(&self, duration: Duration) {
+        *self.waited.lock().unwrap() += duration;
+    }
+}
+
+/// A store under test.
+struct Site {
+    agent: Agent,
+    holder: LockHolder,
+    holds: Arc<dyn Holds>,
+    journals: Arc<dyn Journals>,
+    leases: Arc<dyn Leases>,
+    observations: Arc<dyn Observations>,
+    versions: Arc<dyn Versions>,
+    /// Records something about the agent, as a run does.
+    record: Box<dyn Fn()>,
+    /// Takes the agent away from whoever has it.
+    take_over: Box<dyn Fn()>,
+}
+
+/// Calls a test with each store.
+fn for_each_store(test: impl Fn(&Site)) {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().canonicalize().unwrap();
+    let mut general = GeneralSettings::new(root.join("baselines"), root.join("archives"));
+    general.min_baseline_size = 0;
+    let agent = Agent::new(&general, "scout", root.join("MEMORY.md"), "scout.md");
+    let config = Config::new(general, vec![agent.clone()]).unwrap();
+    let clock = Arc::new(WaitingClock {
+        began: Instant::now(),
+        waited: Mutex::default(),
+    });
+    let user = "ops".to_string();
+    let controller = Controller::new(config, clock.clone(), None, user, Trigger::Cli);
+    let controller = Arc::new(controller);
+    // A run has begun the archive.
+    let own = controller
+        .archive()
+        .open_or_create_directory(PROGRAM_DIRECTORY_NAME.as_ref());
+    drop(own.unwrap());
+    let store = Store::new(&controller);
+    let holder = store.locks.new_lock_holder("5a10c3d2");
+    let ledger = Arc::clone(&store.ledger);
+    let lock = controller
+        .archive()
+        .program_path("locks")
+        .join("scout.lock");
+    test(&Site {
+        agent: agent.clone(),
+        holder: holder.clone(),
+        holds: store.holds,
+        journals: store.journals,
+        leases: store.leases,
+        observations: store.observations,
+        versions: store.versions,
+        record: Box::new(move || {
+            let event = RunEvent::new("5a10c3d2", Operation::Reset, Trigger::Cli, "ops", "scout");
+            ledger.append(vec![event]).unwrap();
+        }),
+        take_over: Box::new(move || std::fs::remove_file(&lock).unwrap()),
+    });
+    let store = Arc::new(MemoryStore::new(holder.clone()));
+    let taken = Arc::clone(&store);
+    test(&Site {
+        agent,
+        holder,
+        holds: store.clone(),
+        journals: store.clone(),
+        leases: store.clone(),
+        observations: store.clone(),
+        versions: store,
+        record: Box::new(|| {}),
+        take_over: Box::new(move || taken.take_over("scout")),
+    });
+}
+
+#[test]
+fn documents_are_replaced_as_a_whole_by_one_process_at_a_time() {
+    for_each_store(|site| {
+        for hold in [
+            Hold::Schedule,
+            Hold::Alerts,
+            Hold::AcceptedSeal,
+            Hold::SealSerials,
+        ] {
+            assert_eq!(site.holds.read(hold).unwrap(), None);
+            let mut lock = site.holds.lock(hold).unwrap();
+            assert_eq!(lock.read().unwrap(), None);
+            let refused = site.holds.lock(hold).err().unwrap();
+            assert_eq!(refused.kind(), ErrorKind::Busy);
+            assert!(refused.to_string().contains("of ops since "), "{refused}");
+            lock.replace(Some(b"longer than the next")).unwrap();
+            lock.replace(Some(b"short")).unwrap();
+            assert_eq!(lock.read().unwrap().unwrap(), b"short");
+            let holder = site.holds.holder(hold).unwrap().unwrap();
+            assert_eq!(holder.user, site.holder.user);
+            drop(lock);
+            assert_eq!(site.holds.holder(hold), None);
+            assert_eq!(site.holds.read(hold).unwrap().unwrap(), b"short");
+            site.holds.lock(hold).unwrap().replace(None).unwrap();
+            assert_eq!(site.holds.read(hold).unwrap(), None);
+        }
+    });
+}
+
+impl Site {
+    fn transaction(&self, name: &str) -> Transaction {
+        let event = RunEvent::new("5a10c3d2", Operation::Reset, Trigger::Cli, "ops", "scout");
+        Transaction {
+            event,
+            files: vec![TransactionFile {
+                path: "/MEMORY.md".into(),
+                directory_id: None,
+                staged_name: name.to_string(),
+                inode: 0,
+                known_digests: vec![Digest::of(b"before")],
+            }],
+            connection_target: None,
+            removed_directories: Vec::new(),
+            ledger_seq: 7,
+        }
+    }
+}
+
+#[test]
+fn journal_is_there_until_it_is_removed() {
+    for_each_store(|site| {
+        assert!(site.journals.list().unwrap().is_empty());
+        let name = durable::new_random_name().unwrap();
+        let transaction = site.transaction(&name);
+        let (journal, unsynced) = site.journals.create(&site.agent, &transaction).unwrap();
+        durable::sync_all(unsynced).unwrap();
+        let taken_over = JournalRecord::TakenOver {
+            file: 0,
+            name: durable::new_random_name().unwrap(),
+        };
+        journal.append_durably(&JournalRecord::Decided).unwrap();
+        let path = journal.path().to_path_buf();
+        drop(journal);
+        let journal = site.journals.open(&path).unwrap();
+        journal.append_durably(&taken_over).unwrap();
+        let listed = site.journals.list().unwrap();
+        assert_eq!(listed, [("scout".to_string(), path.clone())]);
+        let (read, records) = site.journals.read(&path).unwrap().unwrap();
+        assert_eq!((read.ledger_seq, &read.files[0].staged_name), (7, &name));
+        assert!(matches!(
+            records.as_slice(),
+            [JournalRecord::Decided, JournalRecord::TakenOver { .. }]
+        ));
+        assert!(site.journals.has_journal("scout") && !site.journals.has_journal("ranger"));
+        assert_eq!(site.journals.random_names().unwrap().len(), 2);
+        assert!(
+            site.journals
+                .digests()
+                .unwrap()
+                .contains(&Digest::of(b"before"))
+        );
+        site.journals.remove(&path).unwrap();
+        assert!(site.journals.list().unwrap().is_empty());
+        assert_eq!(site.journals.text(&path).unwrap(), None);
+    });
+}
+
+#[test]
+fn agent_is_granted_to_one_run_at_a_time() {
+    for_each_store(|site| {
+        assert!(!site.leases.is_held("scout"));
+        let lease = site.leases.acquire("scout", &site.holder).unwrap();
+        let stamp = site.leases.survey().stamp("scout");
+        let held = site.leases.survey().find_held("scout").unwrap();
+        assert_eq!(held.holder.as_ref(), Some(&site.holder));
+        let refused = site.leases.acquire("scout", &site.holder).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Busy);
+        assert!(
+            refused.message().contains("by run 5a10c3d2 of ops"),
+            "{refused}"
+        );
+        assert!(site.leases.acquire("ranger", &site.holder).is_ok());
+        lease.check().unwrap();
+        let token = lease.token();
+        (site.record)();
+        drop(lease);
+        assert!(!site.leases.is_held("scout"));
+        assert_ne!(site.leases.survey().stamp("scout"), stamp);
+        let next = site.leases.acquire("scout", &site.holder).unwrap();
+        assert!(next.token() > token);
+    });
+}
+
+#[test]
+fn lease_that_was_taken_over_allows_nothing() {
+    for_each_store(|site| {
+        let lease = site.leases.acquire("scout", &site.holder).unwrap();
+        lease.check().unwrap();
+        (site.take_over)();
+        assert_eq!(lease.check().unwrap_err().kind(), ErrorKind::Busy);
+    });
+}
+
+#[test]
+fn state_change_is_recorded_by_the_first_note_of_it() {
+    for_each_store(|site| {
+        let note = |state, seconds: i64| StateNote::Seen {
+            seen: SeenState {
+                agent: "scout".to_string(),
+                state,
+                reason: String::new(),
+                time: site.holder.since - chrono::Duration::seconds(100 - seconds),
+            },
+            observer: StateObserver::Cli,
+        };
+        assert_eq!(site.observations.known_states(&["scout"]), [None]);
+        for (state, seconds) in [(State::Clean, 0), (State::Drifted, 1), (State::Drifted, 2)] {
+            site.observations.note(&[note(state, seconds)]);
+        }
+        // An older observation is no news.
+        assert!(!site.observations.has_news(&[note(State::Clean, 0)]));
+        let since = site.observations.state_since("scout", State::Drifted);
+        assert_eq!(
+            since,
+            Some(site.holder.since - chrono::Duration::seconds(99))
+        );
+        let changes = site.observations.changes().unwrap();
+        let changes: Vec<_> = changes.iter().map(|it| (it.from, it.to)).collect();
+        assert_eq!(changes, [(Some(State::Clean), State::Drifted)]);
+        site.observations
+            .note(&[StateNote::Forgotten("scout".to_string())]);
+        assert_eq!(
+            site.observations.known_states(&["scout", "ranger"]),
+            [None, None]
+        );
+        assert_eq!(site.observations.changes().unwrap().len(), 1);
+    });
+}
+
+#[test]
+fn version_stored_since_it_was_listed_is_not_deleted() {
+    for_each_store(|site| {
+        let (kept, gone) = (b"# Kept\n", b"# Gone\n");
+        let digest = site.versions.store(kept).unwrap();
+        let other = site.versions.store(gone).unwrap();
+        assert_eq!(site.versions.store(kept).unwrap(), digest);
+        assert_eq!(**site.versions.read_version(digest).unwrap(), *kept);
+        assert_eq!(site.versions.digest_version(digest).unwrap(), Some(digest));
+        let mut digests = site.versions.digests().unwrap();
+        digests.sort();
+        let mut expected = vec![digest, other];
+        expected.sort();
+        assert_eq!(digests, expected);
+        let listed = site.versions.list().unwrap();
+        let deletable = site.versions.lock_for_deletion().unwrap();
+        let version = listed.iter().find(|it| it.digest == other).unwrap();
+        assert!(deletable.delete(version).unwrap());
+        assert!(deletable.delete(version).unwrap(), "it is gone");
+        drop(deletable);
+        assert_eq!(site.versions.digest_version(other).unwrap(), None);
+        assert!(site.versions.read_version(other).is_err());
+        // Whoever stores it again relies on it: a listing of before deletes nothing.
+        site.versions.store(gone).unwrap();
+        let deletable = site.versions.lock_for_deletion().unwrap();
+        assert!(!deletable.delete(version).unwrap());
+        assert_eq!(site.versions.last_check(), None);
+        site.versions.note_check();
+        assert_eq!(
+            site.versions.last_check(),
+            Some(site.holder.since.timestamp())
+        );
+    });
+}
