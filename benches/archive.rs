@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use memory_shepherd::archive::Archive;
-use memory_shepherd::archive::index::{ArchiveIndex, CandidateOrder};
+use memory_shepherd::archive::index::{ArchiveIndex, CandidateOrder, DocumentSource};
 use memory_shepherd::archive::search::{Query, for_each_word};
 
 #[path = "../tests/support/entry_generator.rs"]
@@ -106,8 +106,8 @@ fn measure_queries(index: &ArchiveIndex, root: &Path) {
         let order = CandidateOrder::Relevance;
         let found = index.find_candidates(&query, order, &|_| true);
         for candidate in found.expect("a search").into_iter().take(50) {
-            let entry = index.entry(candidate).expect("the index");
-            let entry = entry.expect("an entry");
+            let document = index.document(candidate).expect("the index");
+            let DocumentSource::Entry(entry) = document.expect("an entry").source;
             let text = fs::read(root.join(&entry.path)).expect("an entry");
             assert!(query.find_hits(&text).is_some(), "{:?}", entry.path);
         }

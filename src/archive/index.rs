@@ -1,8 +1,9 @@
-//! The full-text index of the archive: which entries have which words.
+//! The full-text index of the archive: which documents have which words.
 //!
-//! `<archive_dir>/.shepherd/index.sqlite` is derived from the entries alone and can be deleted at any
-//! time. It is an SQLite database with an FTS5 table over the words of [`for_each_word`], so that it
-//! agrees with a scan of the entries. It holds no text: excerpts come from the entries themselves.
+//! `<archive_dir>/.shepherd/index.sqlite` is derived from the documents alone and can be deleted at
+//! any time. It is an SQLite database with an FTS5 table over the words of [`for_each_word`], so that
+//! it agrees with a scan of the documents. It holds no text: excerpts come from the documents
+//! themselves.
 //!
 //! A search brings it up to date first; a reset neither reads nor writes it. A file that cannot be
 //! used (damaged, of another version, with other tables, owned by another user) is replaced; while
@@ -17,7 +18,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use chrono::NaiveDateTime;
+use chrono::{NaiveDateTime, Timelike};
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 
 use super::entry::EntryName;
@@ -41,7 +42,7 @@ const COMPANION_FILE_NAMES: [&str; 3] = [
 ];
 
 /// The format; an index of another one is replaced.
-const INDEX_FORMAT: i64 = 1;
+const INDEX_FORMAT: i64 = 2;
 
 /// Marks the file as an index of this program (SQLite's `application_id`).
 const APPLICATION_ID: i64 = 0x5348_4550;
@@ -49,8 +50,8 @@ const APPLICATION_ID: i64 = 0x5348_4550;
 /// Memory for pages, in KiB.
 const CACHE_KIB: i64 = 16_384;
 
-/// Words that more entries have say little, and their ranks take long.
-const MAX_RANKED_ENTRIES: i64 = 5_000;
+/// Words that more documents have say little, and their ranks take long.
+const MAX_RANKED_DOCUMENTS: i64 = 5_000;
 
 /// How long a reader waits while another process commits.
 const BUSY_TIMEOUT: Duration = Duration::from_millis(200);
@@ -58,38 +59,46 @@ const BUSY_TIMEOUT: Duration = Duration::from_millis(200);
 /// Bytes of words in memory before FTS5 writes a segment: fewer segments are merged less often.
 const HASH_BYTES: i64 = 8 << 20;
 
-/// Bits of an id below the minute of its entry: ids are in the order of time, so that the index
-/// finds the newest entries, and those of a span of time, without looking at the others.
-const MINUTE_SHIFT: u32 = 12;
+/// The number of [`DocumentSource::Entry`] in the index.
+const ENTRY_SOURCE: i64 = 0;
 
-/// Minutes by which the id of an entry may be later than its time, where a minute has more entries
-/// than ids.
-const MAX_ID_DELAY: i64 = 1024;
+/// Bits of a place below the minute of its document: a million documents of one minute have places
+/// of their own, in front of those of the next minute.
+const PLACE_BITS: u32 = 20;
 
+/// A document is known by its container and the key there. Its place is the rowid of its words, and
+/// in the order of time: FTS5 finds the newest documents, and those of a span of time, without
+/// looking at the others.
 const SCHEMA: &str = "
-CREATE TABLE directory (
+CREATE TABLE container (
     id INTEGER PRIMARY KEY,
-    path TEXT NOT NULL UNIQUE,
-    modified_ns INTEGER NOT NULL
+    source INTEGER NOT NULL,
+    path TEXT NOT NULL,
+    modified_ns INTEGER NOT NULL,
+    UNIQUE (source, path)
 );
-CREATE TABLE entry (
-    id INTEGER PRIMARY KEY,
-    directory INTEGER NOT NULL REFERENCES directory,
-    name TEXT NOT NULL,
+CREATE TABLE document (
+    place INTEGER PRIMARY KEY,
+    id INTEGER NOT NULL UNIQUE,
+    container INTEGER NOT NULL REFERENCES container,
+    key TEXT NOT NULL,
     kind INTEGER NOT NULL,
     size INTEGER NOT NULL,
     modified_ns INTEGER NOT NULL,
     inode INTEGER NOT NULL,
-    UNIQUE (directory, name)
+    UNIQUE (container, key)
 );
-CREATE INDEX entry_size ON entry (size);
-CREATE TABLE total (entries INTEGER NOT NULL, bytes INTEGER NOT NULL);
-INSERT INTO total VALUES (0, 0);
-CREATE TRIGGER entry_added AFTER INSERT ON entry BEGIN
-    UPDATE total SET entries = entries + 1, bytes = bytes + new.size;
+CREATE INDEX document_size ON document (size);
+CREATE TABLE counter (
+    documents INTEGER NOT NULL, bytes INTEGER NOT NULL, last_id INTEGER NOT NULL
+);
+INSERT INTO counter VALUES (0, 0, 0);
+CREATE TRIGGER document_added AFTER INSERT ON document BEGIN
+    UPDATE counter SET documents = documents + 1, bytes = bytes + new.size,
+        last_id = max(last_id, new.id);
 END;
-CREATE TRIGGER entry_removed AFTER DELETE ON entry BEGIN
-    UPDATE total SET entries = entries - 1, bytes = bytes - old.size;
+CREATE TRIGGER document_removed AFTER DELETE ON document BEGIN
+    UPDATE counter SET documents = documents - 1, bytes = bytes - old.size;
 END;
 CREATE TABLE sweep (time_ns INTEGER NOT NULL);
 CREATE TABLE vocabulary (id INTEGER PRIMARY KEY, word TEXT NOT NULL UNIQUE);
@@ -97,6 +106,12 @@ CREATE VIRTUAL TABLE words USING fts5(
     text, content='', contentless_delete=1, tokenize='ascii'
 );
 ";
+
+/// Selects what [`read_document`] reads.
+const SELECT_DOCUMENT: &str = "
+SELECT document.id, container.source, container.path, document.key, document.size,
+    document.modified_ns
+FROM document JOIN container ON container.id = document.container";
 
 /// An open index.
 pub struct ArchiveIndex {
@@ -106,10 +121,31 @@ pub struct ArchiveIndex {
     file_id: Option<(u64, u64)>,
 }
 
-/// An entry that may match a query.
+/// A text whose words the index has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Document {
+    /// Its id.
+    pub id: DocumentId,
+    /// Where it comes from.
+    pub source: DocumentSource,
+}
+
+/// The id of a document in one index: the same while the document is in the index, also when it
+/// changes, and never that of another one. It says nothing of a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DocumentId(i64);
+
+/// Where a document comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DocumentSource {
+    /// It is an entry of the archive; its container is a directory, and its key the name there.
+    Entry(ArchiveEntry),
+}
+
+/// A document that may match a query.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Candidate {
-    id: i64,
+    place: i64,
     /// How well its words match: higher is better; 0 where the order is another one.
     pub score: f64,
 }
@@ -118,7 +154,7 @@ pub struct Candidate {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CandidateOrder {
     /// By BM25 (k1 1.2, b 0.75, as FTS5 computes it), then the newest first. By time alone where a
-    /// query has no words, or words that more than 5,000 entries have.
+    /// query has no words, or words that more than 5,000 documents have.
     Relevance,
     /// By the time in their names, the newest first.
     Newest,
@@ -269,15 +305,18 @@ impl ArchiveIndex {
         order: CandidateOrder,
         counts: &dyn Fn(&Path) -> bool,
     ) -> rusqlite::Result<Vec<Candidate>> {
-        let first_id = |time: NaiveDateTime| minute_of(time) << MINUTE_SHIFT;
-        let since = query.filter.since.map_or(i64::MIN, first_id);
-        let until = query.filter.until.map_or(i64::MAX, |until| {
-            first_id(until).saturating_add(MAX_ID_DELAY << MINUTE_SHIFT)
+        // A bound within a minute leaves all of that minute over.
+        let since = query.filter.since.map(minute_of);
+        let until = query.filter.until.map(|until| {
+            let is_whole = until.second() == 0 && until.nanosecond() == 0;
+            minute_of(until) + i64::from(!is_whole)
         });
+        let since = since.map_or(i64::MIN, first_place);
+        let until = until.map_or(i64::MAX, first_place);
         let expression = match_expression(query);
         let mut from = match expression {
             Some(_) => "FROM words".to_string(),
-            None => "FROM entry AS words".to_string(),
+            None => "FROM document AS words".to_string(),
         };
         let mut conditions = "WHERE words.rowid >= ?1 AND words.rowid < ?2".to_string();
         if expression.is_some() {
@@ -285,7 +324,7 @@ impl ArchiveIndex {
         }
         let of_entry = self.entry_conditions(query, counts)?;
         if !of_entry.is_empty() || order == CandidateOrder::Largest {
-            from += " JOIN entry ON entry.id = words.rowid";
+            from += " JOIN document ON document.place = words.rowid";
             conditions += &of_entry;
         }
         let sources = format!("{from} {conditions}");
@@ -296,13 +335,13 @@ impl ArchiveIndex {
             CandidateOrder::Relevance if is_ranked => ("-rank", "rank, words.rowid DESC"),
             CandidateOrder::Relevance | CandidateOrder::Newest => ("0.0", "words.rowid DESC"),
             CandidateOrder::Oldest => ("0.0", "words.rowid"),
-            CandidateOrder::Largest => ("0.0", "entry.size DESC, words.rowid DESC"),
+            CandidateOrder::Largest => ("0.0", "document.size DESC, words.rowid DESC"),
         };
         let sql = format!("SELECT words.rowid, {score} {sources} ORDER BY {order}");
         let mut statement = self.connection.prepare(&sql)?;
         let candidate = |row: &rusqlite::Row<'_>| {
             Ok(Candidate {
-                id: row.get(0)?,
+                place: row.get(0)?,
                 score: row.get(1)?,
             })
         };
@@ -323,14 +362,14 @@ impl ArchiveIndex {
         counts: &dyn Fn(&Path) -> bool,
     ) -> rusqlite::Result<String> {
         let mut conditions = String::new();
-        let directories = self.directories()?;
-        let counting: Vec<String> = directories
+        let containers = self.containers()?;
+        let counting: Vec<String> = containers
             .iter()
-            .filter(|(_, path)| counts(path))
-            .map(|(id, _)| id.to_string())
+            .filter(|it| it.source == ENTRY_SOURCE && counts(&it.path))
+            .map(|it| it.id.to_string())
             .collect();
-        if counting.len() < directories.len() {
-            conditions += &format!(" AND entry.directory IN ({})", counting.join(","));
+        if counting.len() < containers.len() {
+            conditions += &format!(" AND document.container IN ({})", counting.join(","));
         }
         let kinds: Vec<String> = EntryKind::ALL
             .iter()
@@ -338,7 +377,7 @@ impl ArchiveIndex {
             .map(|kind| kind_number(*kind).to_string())
             .collect();
         if kinds.len() < EntryKind::ALL.len() {
-            conditions += &format!(" AND entry.kind IN ({})", kinds.join(","));
+            conditions += &format!(" AND document.kind IN ({})", kinds.join(","));
         }
         Ok(conditions)
     }
@@ -350,7 +389,7 @@ impl ArchiveIndex {
         (since, until): (i64, i64),
         expression: Option<&str>,
     ) -> rusqlite::Result<bool> {
-        let most = MAX_RANKED_ENTRIES + 1;
+        let most = MAX_RANKED_DOCUMENTS + 1;
         let sql = format!("SELECT count(*) FROM (SELECT 1 {sources} LIMIT {most})");
         let mut statement = self.connection.prepare(&sql)?;
         let count: i64 =
@@ -358,37 +397,32 @@ impl ArchiveIndex {
         Ok(count < most)
     }
 
-    /// Returns an entry that was found; none if it was removed since.
+    /// Returns a document that was found; none if it was removed since.
     ///
     /// # Errors
     /// The index is damaged or locked.
-    pub fn entry(&self, candidate: Candidate) -> Result<Option<ArchiveEntry>> {
-        self.query_entry(candidate)
-            .map_err(|error| index_error(&self.path, &error))
+    pub fn document(&self, candidate: Candidate) -> Result<Option<Document>> {
+        let query = || -> rusqlite::Result<Option<Document>> {
+            let sql = format!("{SELECT_DOCUMENT} WHERE document.place = ?1");
+            let mut statement = self.connection.prepare_cached(&sql)?;
+            let document = statement.query_row([candidate.place], read_document);
+            Ok(document.optional()?.flatten())
+        };
+        query().map_err(|error| index_error(&self.path, &error))
     }
 
-    fn query_entry(&self, candidate: Candidate) -> rusqlite::Result<Option<ArchiveEntry>> {
-        let mut statement = self.connection.prepare_cached(
-            "SELECT directory.path, entry.name, entry.size, entry.modified_ns
-             FROM entry JOIN directory ON directory.id = entry.directory WHERE entry.id = ?1",
-        )?;
-        let entry = statement.query_row([candidate.id], read_entry).optional()?;
-        Ok(entry.flatten())
-    }
-
-    /// Returns the entries whose texts are not in the index, because they are too large.
+    /// Returns the documents whose texts are not in the index, because they are too large.
     ///
     /// # Errors
     /// The index is damaged or locked.
-    pub fn large_entries(&self) -> Result<Vec<ArchiveEntry>> {
-        let query = || -> rusqlite::Result<Vec<ArchiveEntry>> {
-            // The order by an expression keeps SQLite from looking at all entries in the order of ids.
-            let mut statement = self.connection.prepare_cached(
-                "SELECT directory.path, entry.name, entry.size, entry.modified_ns
-                 FROM entry JOIN directory ON directory.id = entry.directory
-                 WHERE entry.size > ?1 ORDER BY +entry.id DESC",
-            )?;
-            let rows = statement.query_map([MAX_INDEXED_BYTES as i64], read_entry)?;
+    pub fn large_documents(&self) -> Result<Vec<Document>> {
+        let query = || -> rusqlite::Result<Vec<Document>> {
+            // The order by an expression keeps SQLite from looking at all documents in the order of
+            // places.
+            let sql =
+                format!("{SELECT_DOCUMENT} WHERE document.size > ?1 ORDER BY +document.place DESC");
+            let mut statement = self.connection.prepare_cached(&sql)?;
+            let rows = statement.query_map([MAX_INDEXED_BYTES as i64], read_document)?;
             rows.filter_map(Result::transpose).collect()
         };
         query().map_err(|error| index_error(&self.path, &error))
@@ -399,7 +433,7 @@ impl ArchiveIndex {
     /// # Errors
     /// The index is damaged or locked.
     pub fn archive_size(&self) -> Result<(u64, u64)> {
-        let sql = "SELECT entries, bytes FROM total";
+        let sql = "SELECT documents, bytes FROM counter";
         let size = self.connection.query_row(sql, [], |row| {
             Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?))
         });
@@ -439,24 +473,36 @@ impl ArchiveIndex {
     pub fn indexed_names(&self, directory: &Path) -> Result<HashSet<String>> {
         let query = || -> rusqlite::Result<HashSet<String>> {
             let mut statement = self.connection.prepare_cached(
-                "SELECT entry.name FROM entry JOIN directory ON directory.id = entry.directory
-                 WHERE directory.path = ?1",
+                "SELECT document.key FROM document
+                 JOIN container ON container.id = document.container
+                 WHERE container.source = ?1 AND container.path = ?2",
             )?;
-            let names = statement.query_map([directory.to_str()], |row| row.get(0))?;
+            let of_directory = params![ENTRY_SOURCE, directory.to_str()];
+            let names = statement.query_map(of_directory, |row| row.get(0))?;
             names.collect()
         };
         query().map_err(|error| index_error(&self.path, &error))
     }
 
-    fn directories(&self) -> rusqlite::Result<Vec<(i64, PathBuf)>> {
-        let mut statement = self
-            .connection
-            .prepare_cached("SELECT id, path FROM directory")?;
+    fn containers(&self) -> rusqlite::Result<Vec<Container>> {
+        let sql = "SELECT id, source, path FROM container";
+        let mut statement = self.connection.prepare_cached(sql)?;
         let rows = statement.query_map([], |row| {
-            Ok((row.get(0)?, PathBuf::from(row.get::<_, String>(1)?)))
+            Ok(Container {
+                id: row.get(0)?,
+                source: row.get(1)?,
+                path: PathBuf::from(row.get::<_, String>(2)?),
+            })
         })?;
         rows.collect()
     }
+}
+
+/// Where documents of one source are.
+struct Container {
+    id: i64,
+    source: i64,
+    path: PathBuf,
 }
 
 /// Returns the minutes between 1970 and a local time.
@@ -464,19 +510,31 @@ fn minute_of(time: NaiveDateTime) -> i64 {
     time.and_utc().timestamp().div_euclid(60)
 }
 
-/// Reads an entry; none where the name is not that of an entry, which only a damaged index has.
-fn read_entry(row: &rusqlite::Row<'_>) -> rusqlite::Result<Option<ArchiveEntry>> {
-    let (directory, name): (String, String) = (row.get(0)?, row.get(1)?);
-    let modified_ns: i64 = row.get(3)?;
-    let size: i64 = row.get(2)?;
-    Ok(EntryName::parse(&name).map(|name| ArchiveEntry {
-        path: Path::new(&directory).join(&name.text),
-        kind: name.kind,
-        stamp: name.stamp,
-        number: name.number,
-        size: size.unsigned_abs(),
-        modified: modified_ns.div_euclid(1_000_000_000),
-    }))
+/// Returns the first place of a minute.
+fn first_place(minute: i64) -> i64 {
+    minute << PLACE_BITS
+}
+
+/// Reads a document; none where its source or its key is none, which only a damaged index has.
+fn read_document(row: &rusqlite::Row<'_>) -> rusqlite::Result<Option<Document>> {
+    let (id, source) = (DocumentId(row.get(0)?), row.get::<_, i64>(1)?);
+    let (directory, name): (String, String) = (row.get(2)?, row.get(3)?);
+    let size: i64 = row.get(4)?;
+    let modified_ns: i64 = row.get(5)?;
+    let source = match source {
+        ENTRY_SOURCE => EntryName::parse(&name).map(|name| {
+            DocumentSource::Entry(ArchiveEntry {
+                path: Path::new(&directory).join(&name.text),
+                kind: name.kind,
+                stamp: name.stamp,
+                number: name.number,
+                size: size.unsigned_abs(),
+                modified: modified_ns.div_euclid(1_000_000_000),
+            })
+        }),
+        _ => None,
+    };
+    Ok(source.map(|source| Document { id, source }))
 }
 
 /// Returns the FTS5 expression of the phrases of a query; none where no phrase is required.

@@ -16,7 +16,7 @@ use proptest::prelude::*;
 
 use super::world::{BASELINE, World, engine_with};
 
-fn request(engine: &Engine, query: &str) -> SearchRequest {
+pub(super) fn request(engine: &Engine, query: &str) -> SearchRequest {
     SearchRequest {
         query: Query::parse(query, engine.clock().now()).unwrap(),
         order: CandidateOrder::Relevance,
@@ -27,7 +27,7 @@ fn request(engine: &Engine, query: &str) -> SearchRequest {
 }
 
 /// Searches without bringing the index up to date.
-fn search_as_it_is(engine: &Engine, query: &str) -> SearchResult {
+pub(super) fn search_as_it_is(engine: &Engine, query: &str) -> SearchResult {
     let request = request(engine, query);
     engine.search().search_archive(&request, &|| true).unwrap()
 }
@@ -201,15 +201,16 @@ fn index_with_other_objects_is_replaced() {
     let changes = [
         (
             "endless view",
-            "ALTER TABLE entry RENAME TO other;
-             CREATE VIEW entry AS WITH RECURSIVE n(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM n)
-             SELECT id, 1 AS directory, 'x' AS name, 1 AS kind, 1 AS size, 1 AS modified_ns,
-             1 AS inode FROM n;",
+            "ALTER TABLE document RENAME TO other;
+             CREATE VIEW document AS
+             WITH RECURSIVE n(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM n)
+             SELECT id AS place, id, 1 AS container, 'x' AS key, 1 AS kind, 1 AS size,
+             1 AS modified_ns, 1 AS inode FROM n;",
         ),
         (
             "trigger",
-            "CREATE TRIGGER forget AFTER INSERT ON entry
-             BEGIN DELETE FROM entry WHERE id = new.id; END;",
+            "CREATE TRIGGER forget AFTER INSERT ON document
+             BEGIN DELETE FROM document WHERE id = new.id; END;",
         ),
         ("table", "CREATE TABLE more (id INTEGER)"),
     ];
@@ -224,7 +225,7 @@ fn index_with_other_objects_is_replaced() {
         assert_eq!(found.notes, Vec::<String>::new(), "{what}");
         let database = rusqlite::Connection::open(index_path(&world)).unwrap();
         let sql = "SELECT count(*) FROM sqlite_master WHERE type = 'view' \
-                   OR type = 'trigger' AND name NOT IN ('entry_added', 'entry_removed') \
+                   OR type = 'trigger' AND name NOT IN ('document_added', 'document_removed') \
                    OR name IN ('more', 'other')";
         let count: i64 = database.query_row(sql, [], |row| row.get(0)).unwrap();
         assert_eq!(count, 0, "{what}");
@@ -356,12 +357,12 @@ fn index_that_repeats_an_entry_is_replaced() {
     let planted = rusqlite::Connection::open(index_path(&world)).unwrap();
     planted
         .execute_batch(
-            "INSERT INTO directory (path, modified_ns) SELECT path || '/', modified_ns FROM directory;
-             INSERT INTO entry (id, directory, name, kind, size, modified_ns, inode)
-                 SELECT id + 1, (SELECT max(id) FROM directory), name, kind, size, modified_ns, inode
-                 FROM entry;
-             INSERT INTO words (rowid, text) SELECT id, 'a walrus ' FROM entry WHERE id IN
-                 (SELECT max(id) FROM entry);",
+            "INSERT INTO container (source, path, modified_ns)
+                 SELECT source, path || '/', modified_ns FROM container;
+             INSERT INTO document (place, id, container, key, kind, size, modified_ns, inode)
+                 SELECT place + 1, id + 1, (SELECT max(id) FROM container), key, kind, size,
+                 modified_ns, inode FROM document;
+             INSERT INTO words (rowid, text) SELECT max(place), 'a walrus ' FROM document;",
         )
         .unwrap();
     drop(planted);

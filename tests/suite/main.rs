@@ -101,6 +101,7 @@ mod schedule_samples;
 mod schemas;
 mod screenshots;
 mod seals;
+mod search_index;
 mod search_quality;
 mod shared_memories;
 mod signed_seals;

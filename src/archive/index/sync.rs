@@ -12,13 +12,13 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use chrono::{DateTime, Duration, FixedOffset};
+use chrono::{DateTime, Duration, FixedOffset, NaiveDateTime};
 use crossbeam_channel::Sender;
 use rusqlite::{OptionalExtension, Transaction, TransactionBehavior, params};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, openat, statat};
 use rustix::io::Errno;
 
-use super::{ArchiveIndex, MAX_ID_DELAY, MINUTE_SHIFT, WordCollector, index_error, minute_of};
+use super::{ArchiveIndex, ENTRY_SOURCE, WordCollector, first_place, index_error, minute_of};
 use crate::archive::entry::EntryName;
 use crate::archive::{Archive, EntryKind, OpenDirectory};
 use crate::base::durable;
@@ -79,6 +79,7 @@ enum Scope {
 /// What the index knows of an entry.
 #[derive(Clone, Copy)]
 struct KnownEntry {
+    place: i64,
     id: i64,
     size: i64,
     modified_ns: i64,
@@ -127,8 +128,10 @@ impl ArchiveIndex {
             update.compare_directory(&mut self.connection, &path, name)?;
         }
         let failed = |error: rusqlite::Error| index_error(&path, &error);
-        // In the order of ids, which FTS5 takes quickest.
-        update.added.sort_by_key(|added| added.entry.stamp);
+        // FTS5 takes them quickest in this order.
+        update
+            .added
+            .sort_by(|one, other| one.place_key().cmp(&other.place_key()));
         update.index_added(&mut self.connection, &path)?;
         if update.report.is_stopped {
             return Ok(update.report);
@@ -177,8 +180,23 @@ struct AddedEntry {
     /// Path of the directory below `archive_dir`.
     directory: Arc<str>,
     entry: EntryName,
-    /// The row that it replaces.
-    replaced: Option<i64>,
+    /// What the index knows of it; none if it is new.
+    known: Option<KnownEntry>,
+}
+
+impl AddedEntry {
+    /// The order of places: those of a minute that are taken come before those of new entries.
+    fn place_key(&self) -> (NaiveDateTime, i64, u32, &str, &str) {
+        let place = self.known.map_or(i64::MAX, |known| known.place);
+        let entry = &self.entry;
+        (
+            entry.stamp,
+            place,
+            entry.number,
+            &self.directory,
+            &entry.text,
+        )
+    }
 }
 
 impl Update<'_> {
@@ -203,8 +221,8 @@ impl Update<'_> {
         let path = self.archive.root().join(name);
         let known: Option<(i64, i64)> = connection
             .query_row(
-                "SELECT id, modified_ns FROM directory WHERE path = ?1",
-                [name],
+                "SELECT id, modified_ns FROM container WHERE source = ?1 AND path = ?2",
+                params![ENTRY_SOURCE, name],
                 |row| Ok((row.get(0)?, row.get(1)?)),
             )
             .optional()
@@ -239,8 +257,10 @@ impl Update<'_> {
         let directory_id = match known {
             Some((id, _)) => id,
             None => {
-                let sql = "INSERT INTO directory (path, modified_ns) VALUES (?1, 0)";
-                transaction.execute(sql, [name]).map_err(failed)?;
+                let sql = "INSERT INTO container (source, path, modified_ns) VALUES (?1, ?2, 0)";
+                transaction
+                    .execute(sql, params![ENTRY_SOURCE, name])
+                    .map_err(failed)?;
                 transaction.last_insert_rowid()
             }
         };
@@ -274,11 +294,11 @@ impl Update<'_> {
                 directory_id,
                 directory: Arc::clone(&path),
                 entry,
-                replaced: known.map(|known| known.id),
+                known,
             });
         }
         for known in gone.into_values() {
-            remove_entry(transaction, known.id)?;
+            remove_document(transaction, known.place)?;
             self.report.removed += 1;
         }
         Ok(())
@@ -323,8 +343,8 @@ impl Update<'_> {
         let end = self.report.bytes + MAX_BATCH_BYTES;
         while self.report.bytes < end && self.goes_on() {
             let Some(entry) = entries.next() else { break };
-            if let Some(id) = entry.added.replaced {
-                remove_entry(&transaction, id)?;
+            if let Some(known) = entry.added.known {
+                remove_document(&transaction, known.place)?;
             }
             self.index_entry(&transaction, &entry)?;
         }
@@ -351,14 +371,19 @@ impl Update<'_> {
                 return Ok(());
             }
         };
-        let id = free_id(transaction, minute_of(entry.stamp))?;
+        let known = read.added.known;
+        let place = match known {
+            Some(known) => known.place,
+            None => free_place(transaction, minute_of(entry.stamp))?,
+        };
         transaction
             .prepare_cached(
-                "INSERT INTO entry (id, directory, name, kind, size, modified_ns, inode)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+                "INSERT INTO document (place, id, container, key, kind, size, modified_ns, inode)
+                 SELECT ?1, coalesce(?2, last_id + 1), ?3, ?4, ?5, ?6, ?7, ?8 FROM counter",
             )?
             .execute(params![
-                id,
+                place,
+                known.map(|known| known.id),
                 directory_id,
                 entry.text,
                 kind_number(entry.kind),
@@ -368,7 +393,7 @@ impl Update<'_> {
             ])?;
         transaction
             .prepare_cached("INSERT INTO words (rowid, text) VALUES (?1, ?2)")?
-            .execute(params![id, read.words])?;
+            .execute(params![place, read.words])?;
         for word in &read.new_words {
             transaction
                 .prepare_cached("INSERT OR IGNORE INTO vocabulary (word) VALUES (?1)")?
@@ -387,8 +412,9 @@ impl Update<'_> {
         now_ns: i64,
     ) -> rusqlite::Result<()> {
         let mut known: Vec<String> = {
-            let mut statement = connection.prepare("SELECT path FROM directory")?;
-            let paths = statement.query_map([], |row| row.get(0))?;
+            let sql = "SELECT path FROM container WHERE source = ?1";
+            let mut statement = connection.prepare(sql)?;
+            let paths = statement.query_map([ENTRY_SOURCE], |row| row.get(0))?;
             paths.collect::<rusqlite::Result<_>>()?
         };
         known.retain(|path| !names.contains(path));
@@ -403,7 +429,7 @@ impl Update<'_> {
             let is_settled = now_ns.saturating_sub(*modified_ns) > SETTLE_NS;
             let seen = if is_settled { *modified_ns } else { 0 };
             transaction.execute(
-                "UPDATE directory SET modified_ns = ?2 WHERE id = ?1",
+                "UPDATE container SET modified_ns = ?2 WHERE id = ?1",
                 [directory_id, &seen],
             )?;
         }
@@ -522,22 +548,13 @@ impl KnownEntry {
     }
 }
 
-/// Returns an id for another entry of a minute: the next one of that minute, or of a later minute
-/// that has one.
-fn free_id(transaction: &Transaction<'_>, minute: i64) -> rusqlite::Result<i64> {
-    let mut statement =
-        transaction.prepare_cached("SELECT max(id) FROM entry WHERE id >= ?1 AND id < ?2")?;
-    let mut id = 0;
-    for minute in minute..minute + MAX_ID_DELAY {
-        let (first, end) = (minute << MINUTE_SHIFT, (minute + 1) << MINUTE_SHIFT);
-        let last: Option<i64> = statement.query_row([first, end], |row| row.get(0))?;
-        id = last.map_or(first, |last| last + 1);
-        if id < end {
-            return Ok(id);
-        }
-    }
-    // Millions within a day: the insertion says that the id is taken.
-    Ok(id - 1)
+/// Returns the place of another document of a minute, behind those that it has.
+fn free_place(transaction: &Transaction<'_>, minute: i64) -> rusqlite::Result<i64> {
+    let (first, end) = (first_place(minute), first_place(minute + 1));
+    let last: Option<i64> = transaction
+        .prepare_cached("SELECT max(place) FROM document WHERE place >= ?1 AND place < ?2")?
+        .query_row([first, end], |row| row.get(0))?;
+    Ok(last.map_or(first, |last| last + 1))
 }
 
 fn known_entries(
@@ -545,38 +562,43 @@ fn known_entries(
     directory_id: i64,
 ) -> rusqlite::Result<HashMap<String, KnownEntry>> {
     let mut statement = transaction.prepare_cached(
-        "SELECT name, id, size, modified_ns, inode FROM entry WHERE directory = ?1",
+        "SELECT key, place, id, size, modified_ns, inode FROM document WHERE container = ?1",
     )?;
     let rows = statement.query_map([directory_id], |row| {
         let entry = KnownEntry {
-            id: row.get(1)?,
-            size: row.get(2)?,
-            modified_ns: row.get(3)?,
-            inode: row.get(4)?,
+            place: row.get(1)?,
+            id: row.get(2)?,
+            size: row.get(3)?,
+            modified_ns: row.get(4)?,
+            inode: row.get(5)?,
         };
         Ok((row.get(0)?, entry))
     })?;
     rows.collect()
 }
 
-fn remove_entry(transaction: &Transaction<'_>, id: i64) -> rusqlite::Result<()> {
+fn remove_document(transaction: &Transaction<'_>, place: i64) -> rusqlite::Result<()> {
     transaction
         .prepare_cached("DELETE FROM words WHERE rowid = ?1")?
-        .execute([id])?;
+        .execute([place])?;
     transaction
-        .prepare_cached("DELETE FROM entry WHERE id = ?1")?
-        .execute([id])?;
+        .prepare_cached("DELETE FROM document WHERE place = ?1")?
+        .execute([place])?;
     Ok(())
 }
 
 fn forget_directory(transaction: &Transaction<'_>, name: &str) -> rusqlite::Result<u64> {
-    let entries = "SELECT entry.id FROM entry JOIN directory ON directory.id = entry.directory
-                   WHERE directory.path = ?1";
-    let words = format!("DELETE FROM words WHERE rowid IN ({entries})");
-    transaction.execute(&words, [name])?;
-    let entries = format!("DELETE FROM entry WHERE id IN ({entries})");
-    let removed = transaction.execute(&entries, [name])?;
-    transaction.execute("DELETE FROM directory WHERE path = ?1", [name])?;
+    let container = "(SELECT id FROM container WHERE source = ?1 AND path = ?2)";
+    let directory = params![ENTRY_SOURCE, name];
+    let words = format!(
+        "DELETE FROM words
+         WHERE rowid IN (SELECT place FROM document WHERE container = {container})"
+    );
+    transaction.execute(&words, directory)?;
+    let entries = format!("DELETE FROM document WHERE container = {container}");
+    let removed = transaction.execute(&entries, directory)?;
+    let sql = "DELETE FROM container WHERE source = ?1 AND path = ?2";
+    transaction.execute(sql, directory)?;
     Ok(removed as u64)
 }
 

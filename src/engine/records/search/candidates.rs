@@ -7,7 +7,9 @@ use std::sync::Arc;
 use chrono::{DateTime, FixedOffset};
 
 use super::SearchRequest;
-use crate::archive::index::{ArchiveIndex, Candidate, CandidateOrder, IndexProgress, SyncReport};
+use crate::archive::index::{
+    ArchiveIndex, Candidate, CandidateOrder, Document, DocumentSource, IndexProgress, SyncReport,
+};
 use crate::archive::search::{Query, Vocabulary};
 use crate::archive::{Archive, ArchiveEntry, Pins};
 use crate::base::clock::Clock;
@@ -137,14 +139,14 @@ impl IndexState {
         index.find_candidates(query, CandidateOrder::Relevance, &counts_in(directories))
     }
 
-    /// Returns a proposed entry.
+    /// Returns a proposed document.
     ///
     /// # Errors
     /// The index is damaged or locked, or another process has changed this row or the file since.
-    pub fn entry(&self, candidate: Candidate) -> Result<ArchiveEntry> {
+    pub fn document(&self, candidate: Candidate) -> Result<Document> {
         let index = self.index.as_ref();
-        let entry = index.map(|index| index.entry(candidate)).transpose()?;
-        entry.flatten().ok_or_else(|| {
+        let document = index.map(|index| index.document(candidate)).transpose()?;
+        document.flatten().ok_or_else(|| {
             let message = "another process changed the index during the search";
             Error::new(ErrorKind::Conflict, message)
         })
@@ -217,7 +219,11 @@ impl Candidates {
         };
         let mut others = Vec::new();
         if request.query.has_text() {
-            others.extend(index.large_entries()?);
+            let large = index.large_documents()?.into_iter();
+            others.extend(large.map(|document| {
+                let DocumentSource::Entry(entry) = document.source;
+                entry
+            }));
         }
         for path in &state.unread {
             others.extend(archive.find_entry(path)?);

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::candidates::{Candidates, ProposedEntry};
 use super::{FoundEntry, FoundText, MAX_SEARCHED_BYTES, SearchRequest, SearchResult};
+use crate::archive::index::DocumentSource;
 use crate::archive::search::{EntryFacts, Query};
 use crate::archive::{ArchiveEntry, Pins, has_scratch_header};
 use crate::base::error::{Error, ErrorKind, Result};
@@ -145,7 +146,8 @@ impl ArchiveSearch {
             compared += 1;
             let (entry, score) = match proposed {
                 ProposedEntry::Indexed(candidate) => {
-                    let entry = self.index_state().entry(candidate)?;
+                    let document = self.index_state().document(candidate)?;
+                    let DocumentSource::Entry(entry) = document.source;
                     if seen.contains(&entry.path) {
                         return Err(repeated_entry_error(&entry.path));
                     }

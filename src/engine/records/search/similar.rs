@@ -10,6 +10,7 @@ use std::path::PathBuf;
 
 use super::entries::EntryMatcher;
 use super::{FoundEntry, SearchRequest, SearchResult};
+use crate::archive::index::DocumentSource;
 use crate::archive::search::{Query, SimilarWord};
 use crate::engine::records::ArchiveSearch;
 
@@ -55,9 +56,10 @@ impl ArchiveSearch {
             if !goes_on() {
                 return;
             }
-            let Ok(entry) = self.index_state().entry(candidate) else {
+            let Ok(document) = self.index_state().document(candidate) else {
                 continue;
             };
+            let DocumentSource::Entry(entry) = document.source;
             if !known.insert(entry.path.clone()) {
                 continue;
             }
