@@ -403,7 +403,8 @@ impl ArchiveIndex {
     /// The index is damaged or locked.
     pub fn document(&self, candidate: Candidate) -> Result<Option<Document>> {
         let query = || -> rusqlite::Result<Option<Document>> {
-            let sql = format!("{SELECT_DOCUMENT} WHERE document.place = ?1");
+            // The `+` keeps SQLite from preparing the statement again for each place.
+            let sql = format!("{SELECT_DOCUMENT} WHERE document.place = +?1");
             let mut statement = self.connection.prepare_cached(&sql)?;
             let document = statement.query_row([candidate.place], read_document);
             Ok(document.optional()?.flatten())
