@@ -7,8 +7,8 @@
 //! | [`console`] | the screens: a pure model and update, a view, and the event loop |
 //! | [`unattended`] | scheduled resets, alerts, metrics |
 //! | [`engine`] | observes agents, plans and applies resets and undos |
-//! | `store` | what the controller keeps: ledger, entries, locks, journals, states |
-//! | [`baseline`] | baselines: loading and checking, versions, the seal |
+//! | [`baseline`] | baselines: loading and checking, the seal |
+//! | `store` | what the controller keeps, behind traits: ledger, entries, journals, leases, states |
 //! | [`transport`] | access to memory files: the contract, the local disk, other hosts over SFTP |
 //! | [`layouts`] | memories of several files: what is in them, their health, operations on them |
 //! | [`config`] | reads `memory-shepherd.conf` and reports every mistake at once |

@@ -40,6 +40,7 @@ pub struct Baselines {
 pub struct BaselineFiles {
     context: Arc<Context>,
     ledger: Arc<Ledger>,
+    holds: Arc<dyn Holds>,
     baselines: Arc<Baselines>,
 }
 
@@ -127,6 +128,7 @@ impl BaselineServices {
         let files = Arc::new(BaselineFiles {
             context: Arc::clone(context),
             ledger: Arc::clone(&store.ledger),
+            holds: Arc::clone(&store.holds),
             baselines: Arc::clone(&baselines),
         });
         let lint = Arc::new(Lint {

@@ -79,6 +79,11 @@ impl Context {
         }
     }
 
+    /// What the controller's own files depend on.
+    pub(super) fn controller(&self) -> &Controller {
+        &self.controller
+    }
+
     /// The configuration.
     pub fn config(&self) -> &Config {
         self.controller.config()

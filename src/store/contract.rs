@@ -123,6 +123,7 @@ fn documents_are_replaced_as_a_whole_by_one_process_at_a_time() {
             Hold::Alerts,
             Hold::AcceptedSeal,
             Hold::SealSerials,
+            Hold::BaselineChanges,
         ] {
             assert_eq!(site.holds.read(hold).unwrap(), None);
             let mut lock = site.holds.lock(hold).unwrap();

@@ -1,14 +1,18 @@
 //! What the controller's own files depend on: the config, the clock, the archive, and in whose name
 //! this process acts.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::archive::{Archive, ExpectedArchive};
+use crate::archive::{Archive, ExpectedArchive, PROGRAM_DIRECTORY_NAME};
 use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::config::{Agent, Config};
 use crate::store::file::ledger;
 use crate::store::trigger::Trigger;
+
+/// The directory of drafts, in the program's own directory of the archive.
+const DRAFT_DIRECTORY_NAME: &str = "drafts";
 
 /// The config, the clock and the archive, and in whose name this process acts.
 pub struct Controller {
@@ -70,6 +74,20 @@ impl Controller {
     /// What starts the runs of this process.
     pub fn trigger(&self) -> Trigger {
         self.trigger
+    }
+
+    /// The directory of the texts that operators edit here and have not saved.
+    pub fn draft_directory(&self) -> PathBuf {
+        self.archive.program_path(DRAFT_DIRECTORY_NAME)
+    }
+
+    /// Creates that directory if necessary.
+    ///
+    /// # Errors
+    /// As [`Archive::open_or_create_directory`].
+    pub fn create_draft_directory(&self) -> Result<()> {
+        let directory = Path::new(PROGRAM_DIRECTORY_NAME).join(DRAFT_DIRECTORY_NAME);
+        self.archive.open_or_create_directory(&directory).map(drop)
     }
 
     /// Returns the command line of a verb with its arguments, for messages.

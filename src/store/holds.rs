@@ -17,6 +17,8 @@ pub enum Hold {
     AcceptedSeal,
     /// The highest serial of each key that signed a seal.
     SealSerials,
+    /// Changes of baselines and seal that are under way.
+    BaselineChanges,
 }
 
 /// The documents of a store.

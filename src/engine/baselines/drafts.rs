@@ -17,7 +17,6 @@ use rustix::fs::Mode;
 use rustix::process::{geteuid, getpid};
 use serde::{Deserialize, Serialize};
 
-use crate::archive::PROGRAM_DIRECTORY_NAME;
 use crate::base::digest::Digest;
 use crate::base::durable;
 use crate::base::error::{Error, ErrorKind, PathContext, Result};
@@ -26,9 +25,6 @@ use crate::baseline::MAX_BASELINE_BYTES;
 use crate::engine::baselines::BaselineEdits;
 use crate::store::file::lock::is_still_at;
 use crate::store::record::new_run_id;
-
-/// Directory of the drafts, in the program's own directory of the archive.
-const DRAFT_DIRECTORY_NAME: &str = "drafts";
 
 /// Bytes that no draft reaches: its first line, and a text.
 const MAX_DRAFT_BYTES: u64 = MAX_BASELINE_BYTES + (1 << 16);
@@ -148,10 +144,7 @@ impl BaselineEdits {
         })?;
         text.push(b'\n');
         text.extend(bytes);
-        let directory = Path::new(PROGRAM_DIRECTORY_NAME).join(DRAFT_DIRECTORY_NAME);
-        self.context
-            .archive()
-            .open_or_create_directory(&directory)?;
+        self.context.controller().create_draft_directory()?;
         let mode = Mode::RUSR | Mode::WUSR;
         draft.file = Some(durable::replace_locked_file(&draft.path, &text, mode)?);
         Ok(())
@@ -315,7 +308,7 @@ impl BaselineEdits {
     }
 
     fn draft_directory(&self) -> PathBuf {
-        self.context.archive().program_path(DRAFT_DIRECTORY_NAME)
+        self.context.controller().draft_directory()
     }
 }
 

@@ -7,7 +7,6 @@
 //! may be killed and repeated: no record is written twice, and no bytes are removed that neither a
 //! record nor a file beside the baseline names.
 
-use std::io;
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
@@ -18,9 +17,10 @@ use crate::base::durable::{
     self, DisplacedFile, ExpectedFile, InstalledFile, LostAttributes, Replacement,
     ReplacementNames, ReplacementPaths,
 };
-use crate::base::error::{Error, ErrorKind, PathContext, Result};
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::baseline::{self, MAX_BASELINE_BYTES};
 use crate::engine::baselines::BaselineFiles;
+use crate::store::holds::Hold;
 use crate::store::record::{FileChange, FileState, Operation, RunEvent, new_run_id};
 
 /// The changes that are under way or were interrupted, in the program's own directory of the archive.
@@ -261,7 +261,7 @@ impl BaselineFiles {
             .remove_leftovers(&[JOURNAL_FILE_NAME]);
         let changes = self.read_replacement_journal()?;
         let count = changes.len();
-        let journal = self.replacement_journal_path();
+        let journal = self.holds.location(Hold::BaselineChanges);
         let (mut kept, mut problems) = (Vec::new(), Vec::new());
         for change in changes {
             match change.unreachable_error(&journal) {
@@ -281,7 +281,7 @@ impl BaselineFiles {
     /// Returns why interrupted changes of baselines cannot be recovered; none if there is none, or the
     /// next change recovers it.
     pub fn unrecoverable_replacements(&self) -> Vec<Error> {
-        let journal = self.replacement_journal_path();
+        let journal = self.holds.location(Hold::BaselineChanges);
         match self.read_replacement_journal() {
             Ok(changes) => changes
                 .iter()
@@ -456,17 +456,12 @@ impl BaselineFiles {
         self.record_left_version(name, bytes)
     }
 
-    fn replacement_journal_path(&self) -> PathBuf {
-        self.context.archive().program_path(JOURNAL_FILE_NAME)
-    }
-
     fn read_replacement_journal(&self) -> Result<Vec<JournaledChange>> {
-        let journal = self.replacement_journal_path();
-        let text = match durable::read_own_file(&journal) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            text => text.with_path("read", &journal)?,
+        let Some(text) = self.holds.read(Hold::BaselineChanges)? else {
+            return Ok(Vec::new());
         };
         serde_json::from_slice(&text).map_err(|error| {
+            let journal = self.holds.location(Hold::BaselineChanges);
             let journal = journal.display();
             let message = format!("{journal} is damaged: {error}");
             Error::new(ErrorKind::Integrity, message).with_hint(format!(
@@ -477,15 +472,15 @@ impl BaselineFiles {
     }
 
     fn write_replacement_journal(&self, changes: &[JournaledChange]) -> Result<()> {
-        let journal = self.replacement_journal_path();
+        let mut journal = self.holds.lock(Hold::BaselineChanges)?;
         if changes.is_empty() {
-            return self.context.archive().remove_program_file(&journal);
+            return journal.replace(None);
         }
         let text = serde_json::to_vec(changes).map_err(|error| {
             let message = format!("cannot serialize the names of new files: {error}");
             Error::new(ErrorKind::Internal, message)
         })?;
-        self.context.archive().replace_program_file(&journal, &text)
+        journal.replace(Some(&text))
     }
 }
 

@@ -51,16 +51,14 @@ mod turn;
 mod unrecorded;
 
 use std::collections::{BTreeMap, HashSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::plan::Plan;
 use super::run_report::{AgentResult, RunProgress, RunReport, RunStage};
 use super::undo::UndoRecords;
-use crate::archive::QUARANTINE_DIRECTORY_NAME;
 use crate::base::digest::Digest;
-use crate::base::durable;
 use crate::base::error::{Error, ErrorKind};
 use crate::baseline::BaselineCache;
 use crate::config::Agent;
@@ -273,27 +271,11 @@ impl<'a> Run<'a> {
     /// Removes stale files of killed runs from the directories of the archive, except those that a
     /// transaction record names: recovery settles these.
     fn remove_stale_files(&self) {
-        let archive = self.runs.context.archive();
-        archive.remove_leftovers(&[]);
         let agents = self.plan.steps.iter();
         let agents = agents.filter_map(|step| self.runs.context.agent(&step.agent).ok());
-        let entries = agents.flat_map(|agent| {
-            let directory = archive.root().join(&agent.archive_subdir);
-            let quarantine = directory.join(QUARANTINE_DIRECTORY_NAME);
-            let has_quarantine = agent.archive_findings.has_quarantine();
-            [Some(directory), has_quarantine.then_some(quarantine)]
-        });
-        let directories: Vec<PathBuf> = ["", "tx", "baselines"]
-            .map(|name| archive.program_path(name))
-            .into_iter()
-            .chain(entries.flatten())
-            .collect();
-        let now = self.runs.context.clock().now().into();
-        for directory in directories {
-            let named = || self.runs.journals.random_names();
-            if let Err(error) = durable::remove_stale_files(&directory, now, named) {
-                self.report_error(error.with_context("sweeping"));
-            }
+        let journals = self.runs.journals.as_ref();
+        for error in self.runs.entries.remove_stale_files(agents, journals) {
+            self.report_error(error.with_context("sweeping"));
         }
     }
 

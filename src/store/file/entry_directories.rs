@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use crate::archive::{ArchiveEntry, WrittenEntry};
+use crate::archive::{ArchiveEntry, QUARANTINE_DIRECTORY_NAME, WrittenEntry};
 use crate::base::digest::Hasher;
+use crate::base::durable;
 use crate::base::error::{Error, ErrorKind, PathContext, Result};
 use crate::config::Agent;
 use crate::store::file::Entries;
+use crate::store::journal::Journals;
 
 /// A directory of the archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,6 +108,31 @@ impl Entries {
         let message = format!("no entry {} in the archive", typed.display());
         let list = self.controller.command_line("archive list");
         Error::new(ErrorKind::User, message).with_hint(format!("run `{list}` to list all entries"))
+    }
+
+    /// Removes what killed processes left in the directories of these agents' entries and in the
+    /// program's own, except files that a journal names: recovery settles these. Returns why it could
+    /// not remove some.
+    pub(crate) fn remove_stale_files<'a>(
+        &self,
+        agents: impl Iterator<Item = &'a Agent>,
+        journals: &dyn Journals,
+    ) -> Vec<Error> {
+        let archive = self.controller.archive();
+        archive.remove_leftovers(&[]);
+        let entries = agents.flat_map(|agent| {
+            let directory = archive.root().join(&agent.archive_subdir);
+            let quarantine = directory.join(QUARANTINE_DIRECTORY_NAME);
+            let has_quarantine = agent.archive_findings.has_quarantine();
+            [Some(directory), has_quarantine.then_some(quarantine)]
+        });
+        let own = ["", "tx", "baselines"].map(|name| archive.program_path(name));
+        let directories = own.into_iter().chain(entries.flatten());
+        let now = self.controller.clock().now().into();
+        let removed = directories.map(|directory| {
+            durable::remove_stale_files(&directory, now, || journals.random_names())
+        });
+        removed.filter_map(Result::err).collect()
     }
 
     /// Returns the archive directory of an agent, and the number and total size of its entries.

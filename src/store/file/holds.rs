@@ -43,6 +43,7 @@ impl Hold {
             Hold::Alerts => "alerts.json",
             Hold::AcceptedSeal => "seal.json",
             Hold::SealSerials => "seal-serials.json",
+            Hold::BaselineChanges => "replacing.json",
         }
     }
 
@@ -53,6 +54,7 @@ impl Hold {
             Hold::Alerts => "the alerts",
             Hold::AcceptedSeal => "the accepted seal",
             Hold::SealSerials => "the serials of seals",
+            Hold::BaselineChanges => "the changes of baselines",
         }
     }
 }

@@ -13,7 +13,7 @@
 //! | `.index-use.lock` | up to [`MAX_INDEX_USERS`] searches that read it, or a process that replaces its file |
 //! | `.pins.lock` | a process that changes pins or deletes entries |
 //! | `.replace.lock` | up to [`MAX_REPLACING_RUNS`] runs that replace memories |
-//! | `.alerts.lock`, `.schedule.lock`, `.accepted-seal.lock`, `.serials.lock` | a process that changes a [`Hold`] |
+//! | `.alerts.lock`, `.schedule.lock`, `.accepted-seal.lock`, `.serials.lock`, `.replacing.lock` | a process that changes a [`Hold`] |
 //! | `.alert-delivery.lock` | the process that delivers alerts |
 //! | `.scheduler-HASH.lock` | `schedule run` of a config, whose path has this hash |
 //! | `.versions.lock` | a process that deletes baseline versions: see [`crate::baseline`] |
@@ -511,6 +511,7 @@ impl Locks {
             HolderLockKind::Hold(Hold::Alerts) => ".alerts.lock".to_string(),
             HolderLockKind::Hold(Hold::AcceptedSeal) => ".accepted-seal.lock".to_string(),
             HolderLockKind::Hold(Hold::SealSerials) => ".serials.lock".to_string(),
+            HolderLockKind::Hold(Hold::BaselineChanges) => ".replacing.lock".to_string(),
             HolderLockKind::AlertDelivery => ".alert-delivery.lock".to_string(),
             // Configs may share an archive.
             HolderLockKind::Scheduler => {
