@@ -34,6 +34,7 @@ use crossbeam_channel::{Receiver, unbounded};
 use crate::base::error::Result;
 use crate::base::temporary::TemporaryRoot;
 use crate::config::{Config, ConfigEnvironment, ProtectLevel};
+use crate::console::screens::fleet::visible_agents::{refresh_visible_agents, restore_view_state};
 use crate::engine::Engine;
 use crate::transport::sftp::askpass::{self, PromptBroker};
 use crate::unattended::schedule::ManagerAccess;
@@ -124,7 +125,7 @@ pub fn initial_model(config: &Config, moment: Moment, size: (u16, u16)) -> Model
     };
     let names: Vec<String> = model.rows.iter().map(|row| row.name.clone()).collect();
     model.background_jobs.begin_reads(&names, moment);
-    model.refresh_visible_agents();
+    refresh_visible_agents(&mut model);
     model
 }
 
@@ -163,7 +164,7 @@ pub fn run(options: ConsoleOptions) -> Result<bool> {
     model.report_preference_problems(&problems);
     model.adopt_preferences(preferences.clone());
     match saved_view {
-        Some(Ok(Some(view))) => model.restore_view_state(view),
+        Some(Ok(Some(view))) => restore_view_state(&mut model, view),
         Some(Err(error)) => model.report(
             MessageLevel::Warn,
             shell::view_state::not_saved_message(&error),

@@ -7,6 +7,7 @@ use super::age::format_time;
 use super::command::{Command, CommandCategory, KeyContext};
 use super::dispatch::{check_enabled, offered_commands};
 use super::filter;
+use super::model::targets::subject_agent;
 use super::model::{Model, RunSign, equivalent_command};
 use super::overlay::{Chooser, ChooserItem, OPERATION_KIND, Overlay};
 use super::screen::Screen;
@@ -316,10 +317,7 @@ fn all_palette_choices(model: &Model) -> Vec<ChooserChoice> {
     let mut choices: Vec<ChooserChoice> = commands
         .map(|spec| command_choice(model, spec.command))
         .collect();
-    if let Some(agent) = model
-        .subject_agent()
-        .or(model.fleet.cursor_agent.as_deref())
-    {
+    if let Some(agent) = subject_agent(model).or(model.fleet.cursor_agent.as_deref()) {
         let offered = AgentTab::offered_for(model.find_row(agent));
         choices.extend(offered.into_iter().map(|tab| ChooserChoice {
             keys: match tab {

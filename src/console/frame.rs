@@ -5,6 +5,10 @@ use unicode_width::UnicodeWidthStr;
 
 use super::command::Command;
 use super::model::Model;
+use super::model::read_only::{is_unlocked, read_only_reason};
+use super::model::targets::{check_reset_targets, current_question};
+use super::model::trouble::trouble_line;
+use super::model::visible_text::{is_side_by_side, is_text_awaited, text_height, text_pane};
 use super::screen::Screen;
 use super::screens::agent::state::AgentTab;
 use super::screens::log::state::MessageLevel;
@@ -114,7 +118,7 @@ fn is_text_unsaved(model: &Model) -> bool {
 
 /// Returns whether the fleet is read-only, in a word.
 fn access_label(model: &Model) -> (&'static str, Role) {
-    match (model.read_only_reason().is_some(), model.is_unlocked()) {
+    match (read_only_reason(model).is_some(), is_unlocked(model)) {
         (true, _) => ("RO", Role::Tag),
         (false, true) => ("RW unlocked", Role::Warn),
         (false, false) => ("RW", Role::Text),
@@ -129,14 +133,14 @@ pub fn blocked_step(model: &Model, agent: &str) -> Option<String> {
         let open = model.key_hint(Command::OpenSelected);
         return Some(format!("{open} shows the change"));
     }
-    let can_plan = model.check_reset_targets().is_ok();
+    let can_plan = check_reset_targets(model).is_ok();
     can_plan.then(|| format!("{} says what to do", model.key_hint(Command::PlanReset)))
 }
 
 /// Draws the question that the answer key opens, and how many more wait, in the last line before
 /// column `end`; they stay until they are answered. Returns the column at which they begin.
 pub fn draw_pending_question(model: &Model, canvas: &mut Canvas<'_>, end: u16) -> u16 {
-    let Some(current) = model.current_question() else {
+    let Some(current) = current_question(model) else {
         return end;
     };
     let mut text = format!("{} wants {}", current.host, current.short_name());
@@ -164,7 +168,7 @@ pub fn draw_state_counts(model: &Model, canvas: &mut Canvas<'_>) {
         return;
     };
     let room = canvas.room(2 * RULE_MARGIN);
-    let counts = model.state_counts().into_iter();
+    let counts = model.rows.state_counts().into_iter();
     let mut left: Vec<(State, usize)> = counts.filter(|(it, _)| it.needs_attention()).collect();
     let mut words: Vec<(String, Role)> = Vec::new();
     let mut used = 0;
@@ -210,7 +214,7 @@ pub fn draw_in_rule(canvas: &mut Canvas<'_>, y: u16, words: &[(String, Role)]) {
 /// Draws the line about new trouble at the end of the row of messages, as short as the message needs
 /// it. Returns the cells that are left of `room`.
 pub fn draw_trouble(model: &Model, canvas: &mut Canvas<'_>, (x, y): (u16, u16), room: u16) -> u16 {
-    let Some(line) = model.trouble_line() else {
+    let Some(line) = trouble_line(model) else {
         return room;
     };
     let message = model.last_message.as_ref();
@@ -269,12 +273,12 @@ pub fn draw_counts_in_row(
 
 /// Draws the text of the screen from a row on.
 pub fn draw_text_pane(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
-    if model.is_text_awaited() {
+    if is_text_awaited(model) {
         canvas.put_text(1, y, "reading …", Role::Dim);
         return;
     }
-    let area = canvas.rows(y, model.text_height() as u16);
-    model.text_pane().draw(canvas, area);
+    let area = canvas.rows(y, text_height(model) as u16);
+    text_pane(model).draw(canvas, area);
     if model.screen == Screen::Agent && model.agent.is_cached() {
         canvas.dim(area);
     }
@@ -283,7 +287,7 @@ pub fn draw_text_pane(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
 /// Draws the two compared texts of the screen from a row on; it has their titles where they are side
 /// by side.
 pub fn draw_compared_texts(model: &Model, canvas: &mut Canvas<'_>, y: u16, titles: &[String; 2]) {
-    let is_two_sided = model.is_side_by_side();
+    let is_two_sided = is_side_by_side(model);
     if is_two_sided {
         text_pane::draw_side_titles(canvas, y, titles);
     }

@@ -3,16 +3,18 @@
 
 mod agent_rows;
 pub(super) mod background_jobs;
-mod baseline_targets;
+pub mod baseline_targets;
+pub mod copied_text;
 pub mod equivalent_command;
-pub(super) mod plans;
-mod schedule_targets;
-mod targets;
+pub mod host_problems;
+pub mod plans;
+pub mod read_only;
+pub mod schedule_targets;
+pub mod targets;
 pub mod trouble;
 pub mod undo_offers;
-mod visible_text;
+pub mod visible_text;
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use chrono::{DateTime, FixedOffset};
@@ -20,12 +22,13 @@ use chrono::{DateTime, FixedOffset};
 pub use agent_rows::{AgentRows, RunSign};
 pub use background_jobs::{BackgroundJob, BackgroundJobs, REFRESH_INTERVAL};
 pub use plans::PlanKind;
+pub use read_only::ReadOnlyState;
 pub use targets::NEVER_RESET_REASON;
 pub use trouble::{FittedTrouble, TroubleLine, TroubleOrigin, TroubleVisit, TroubleWatch};
 pub use undo_offers::{OfferedPlan, UndoOffer, UndoOffers};
 
 use super::agent_row::AgentRow;
-use super::command::{Command, CommandSpec, KeyContext, require};
+use super::command::{Command, CommandSpec, KeyContext};
 use super::handoff::HandoffRequest;
 use super::overlay::{Overlay, PendingKeys};
 use super::preferences::{self, Preferences};
@@ -36,18 +39,17 @@ use super::screens::baseline_plan::state::{BaselinePlanScreen, BaselinePlanStage
 use super::screens::baselines::state::{BaselinesPage, BaselinesScreen};
 use super::screens::editor::state::EditorScreen;
 use super::screens::fleet::state::{FleetConfig, FleetScreen};
-use super::screens::hosts::state::{HostProblem, HostsScreen, problem_of};
+use super::screens::hosts::state::HostsScreen;
 use super::screens::log::state::{LogMessage, LogScreen, MAX_MESSAGES, MessageLevel};
 use super::screens::reset::state::{ResetScreen, ResetStage};
 use super::screens::verify::state::VerifyScreen;
 use super::text::TextOptions;
 use super::widgets::prompt::Prompt;
 use crate::config::Diagnostic;
-use crate::console::keys::key::{Key, KeyCode};
 use crate::console::keys::key_guard::KeyGuard;
-use crate::console::keys::keymap::CONFIRM_KEY;
-use crate::engine::{HostStatus, Observation, Reachability, State};
+use crate::engine::Observation;
 use crate::transport::sftp::askpass::Question;
+use plans::has_plan;
 
 /// Point in time, on the monotonic clock and on the wall clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -177,19 +179,6 @@ pub struct AgentView {
     pub from_agent: Screen,
 }
 
-/// Whether changes are allowed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ReadOnlyState {
-    /// `--read-only` is set; it cannot be switched off.
-    pub is_forced: bool,
-    /// Switched on by the operator or by `protect = readonly` of the fleet.
-    pub is_on: bool,
-    /// Whether `protect = readonly` of the fleet switches it on again.
-    pub is_set_by_config: bool,
-    /// When the unlock of agents protected as read-only expires.
-    pub unlocked_until: Option<Duration>,
-}
-
 impl Model {
     /// Returns the observations for the next session; none as long as those of the last one may say
     /// more.
@@ -285,32 +274,17 @@ impl Model {
         if is_closed { Screen::Fleet } else { screen }
     }
 
-    /// Whether a plan over baselines is being applied.
-    pub fn is_writing_baselines(&self) -> bool {
-        matches!(self.baseline_plan.stage, BaselinePlanStage::Applying(_))
-    }
-
     /// Returns until when the screen shows that keys are ignored, if it does now.
     pub fn key_guard_notice_until(&self) -> Option<Duration> {
         let guard = match &self.overlay {
             Some(Overlay::AnswerQuestion(dialog)) => &dialog.guard,
             Some(Overlay::Timer(dialog)) => &dialog.guard,
             Some(_) => return None,
-            None if self.has_plan() => &self.plan_guard,
+            None if has_plan(self) => &self.plan_guard,
             None if self.screen == Screen::Editor => self.editor.as_ref()?.key_guard()?,
             None => return None,
         };
         guard.notice_until(self.now.elapsed)
-    }
-
-    /// Returns the query of the search on this screen.
-    pub fn search_query(&self) -> &str {
-        match self.screen {
-            Screen::Log => &self.log.query,
-            Screen::Editor => self.editor.as_ref().map_or("", |editor| &editor.query),
-            Screen::Archives if self.archives.page == ArchivesPage::List => &self.archives.query,
-            _ => &self.visible_pane().query,
-        }
     }
 
     /// Returns the rows of the screen beside a number of others, at least one.
@@ -321,124 +295,6 @@ impl Model {
     /// Whether the terminal is smaller than [`MIN_TERMINAL_SIZE`].
     pub fn is_too_small(&self) -> bool {
         self.size.0 < MIN_TERMINAL_SIZE.0 || self.size.1 < MIN_TERMINAL_SIZE.1
-    }
-
-    /// Whether a run is in progress.
-    pub fn is_running(&self) -> bool {
-        matches!(self.reset.stage, ResetStage::Run(_))
-    }
-
-    /// Whether a run is in progress and not cancelled.
-    pub fn is_run_active(&self) -> bool {
-        matches!(&self.reset.stage, ResetStage::Run(view) if !view.is_cancelled)
-    }
-
-    /// Whether agents protected as read-only are unlocked.
-    pub fn is_unlocked(&self) -> bool {
-        self.read_only
-            .unlocked_until
-            .is_some_and(|until| self.now.elapsed < until)
-    }
-
-    /// Returns the reason why changes are refused, if they are.
-    pub fn read_only_reason(&self) -> Option<String> {
-        match self.read_only {
-            ReadOnlyState {
-                is_forced: true, ..
-            } => Some("started with --read-only".to_string()),
-            ReadOnlyState { is_on: true, .. } => {
-                let key = self.key_hint(Command::ToggleReadOnly);
-                Some(format!("read-only; {key} switches it off"))
-            }
-            _ => None,
-        }
-    }
-
-    /// Switches read-only on, or asks whether to switch it off.
-    pub fn toggle_read_only(&mut self) {
-        if self.read_only.is_on {
-            self.overlay = Some(Overlay::UnlockReadOnly);
-        } else {
-            self.read_only.is_on = true;
-            self.read_only.unlocked_until = None;
-            let key = self.key_hint(Command::ToggleReadOnly);
-            let what = "again turns it off and unlocks protected agents";
-            self.report_info(format!("read-only; {key} {what}"));
-        }
-    }
-
-    /// Checks that changes are not refused.
-    pub fn check_writable(&self) -> Result<(), String> {
-        self.read_only_reason().map_or(Ok(()), Err)
-    }
-
-    /// Checks that the console was not started read-only.
-    pub fn check_started_writable(&self) -> Result<(), String> {
-        if self.read_only.is_forced {
-            return self.check_writable();
-        }
-        Ok(())
-    }
-
-    /// Checks that no run is in progress.
-    pub fn check_no_run(&self) -> Result<(), String> {
-        let key = self.key_hint(Command::GoReset);
-        let reason = format!("a run is in progress; {key} shows it");
-        require(!self.is_running(), reason)
-    }
-
-    /// Names the keys that unlock an agent protected as read-only, and for how long.
-    pub fn unlock_hint(&self) -> String {
-        if self.read_only.is_forced {
-            return "quit and start without --read-only".to_string();
-        }
-        let key = self.key_hint(Command::ToggleReadOnly);
-        // Where read-only is off, the first key switches it on.
-        let keys = if self.read_only.is_on {
-            format!("{key} {CONFIRM_KEY}")
-        } else {
-            format!("{key} {key} {CONFIRM_KEY}")
-        };
-        format!("{keys} unlocks it for 30 minutes")
-    }
-
-    /// Returns why an agent is unreachable; `None` if no problem is known.
-    pub fn host_problem(&self, name: &str) -> Option<HostProblem> {
-        if let Some(status) = self.hosts.status_of_agent(name)
-            && is_status_known(status)
-        {
-            return problem_of(status, self.now.local_time, &self.preferences.keymap);
-        }
-        let row = self.find_row(name).filter(|row| row.is_host_lost())?;
-        Some(HostProblem {
-            reason: row.observation.as_ref()?.reason.clone(),
-            next_attempt: None,
-        })
-    }
-
-    /// Returns how many agents have such a problem.
-    pub fn count_unreachable(&self) -> usize {
-        let (now, keymap) = (self.now.local_time, &self.preferences.keymap);
-        let known = self.hosts.statuses().filter(|it| is_status_known(it));
-        let known: HashMap<String, bool> = known
-            .map(|it| (it.host.authority(), problem_of(it, now, keymap).is_some()))
-            .collect();
-        let hosts = self.rows.hosts();
-        let counts = hosts.map(|(login, rows)| match login.and_then(|it| known.get(it)) {
-            Some(true) => rows.agents,
-            Some(false) => 0,
-            None => rows.lost,
-        });
-        counts.sum()
-    }
-
-    /// Returns the number of agents per state, worst first, without empty states.
-    pub fn state_counts(&self) -> Vec<(State, usize)> {
-        State::ALL
-            .into_iter()
-            .map(|state| (state, self.rows.count(state)))
-            .filter(|(_, n)| *n > 0)
-            .collect()
     }
 
     /// Reports errors in the preferences: all of them in the log, and the first one above the
@@ -458,15 +314,6 @@ impl Model {
             self.screen = screen;
         }
         self.pending_keys = PendingKeys::default();
-    }
-
-    /// Reports what follows from a question that a key cancelled. If the key was meant for
-    /// something else, more such keys follow, which the guard ignores.
-    pub fn abandon_question(&mut self, key: Key, consequence: &str) {
-        if key.code != KeyCode::Esc && key.printable_char() != Some('n') {
-            self.typed_ahead_guard = KeyGuard::new(self.now.elapsed);
-        }
-        self.report_info(consequence);
     }
 
     /// Shows a message without adding it to the log.
@@ -538,10 +385,4 @@ impl Model {
         self.last_message = Some(message);
         self.is_dirty = true;
     }
-}
-
-/// Returns whether the connection tells more of a host than the observations of its agents.
-fn is_status_known(status: &HostStatus) -> bool {
-    let connection = &status.connection;
-    connection.reachability != Reachability::Unknown || connection.pending_prompt.is_some()
 }

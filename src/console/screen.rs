@@ -25,3 +25,10 @@ pub enum Screen {
     /// A baseline in the editor.
     Editor,
 }
+
+impl Screen {
+    /// Whether the screen shows verification results that a changed baseline outdates.
+    pub fn shows_baseline_states(self) -> bool {
+        matches!(self, Screen::Baselines | Screen::Verify)
+    }
+}

@@ -50,6 +50,7 @@ pub mod fleet {
     pub mod state;
     pub(in crate::console) mod update;
     pub(in crate::console) mod view;
+    pub mod visible_agents;
 }
 
 pub mod hosts {
@@ -69,6 +70,7 @@ pub mod log {
 pub mod reset {
     //! A plan, its run and the result.
     pub(in crate::console) mod details;
+    pub(in crate::console) mod plan_footer;
     pub(in crate::console) mod push;
     pub mod state;
     pub mod update;
@@ -85,7 +87,20 @@ pub mod verify {
 use super::command::KeyContext;
 use super::message::Effect;
 use super::model::Model;
+use super::model::undo_offers::undo_offer_age;
+use super::model::visible_text::{
+    self, begin_text_search, has_text, set_text_query, text_height, visible_pane,
+};
 use super::screen::Screen;
+use super::screens::agent::view::agent_list_height;
+use super::screens::archives::view::archives_list_height;
+use super::screens::baselines::view::baselines_list_height;
+use super::screens::editor::view::editor_height;
+use super::screens::fleet::visible_agents::{fleet_height, keep_fleet_cursor_visible};
+use super::screens::hosts::view::hosts_list_height;
+use super::screens::log::view::log_list_height;
+use super::screens::log::view::schedule::shown_timer_rows;
+use super::screens::verify::view::verify_list_height;
 use super::widgets::prompt::{Prompt, PromptPurpose};
 use crate::console::keys::key::{Key, KeyCode};
 use crate::console::widgets::canvas::Canvas;
@@ -109,31 +124,31 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
 }
 
 /// Returns the rows of a page.
-pub(super) fn page_rows(model: &Model) -> usize {
+pub fn page_rows(model: &Model) -> usize {
     match model.screen {
-        Screen::Fleet => model.fleet_height(),
-        Screen::Hosts => model.hosts_list_height(),
-        Screen::Log if model.log.schedule.is_focused => model.shown_timer_rows().max(1),
-        Screen::Log => model.log_list_height(),
-        Screen::Verify => model.verify_list_height(),
-        Screen::Archives if !model.has_text() => model.archives_list_height(),
-        Screen::Editor => model.editor_height(),
-        Screen::Agent if model.agent.is_list() => model.agent_list_height(),
-        Screen::Baselines if !model.has_text() => model.baselines_list_height(),
+        Screen::Fleet => fleet_height(model),
+        Screen::Hosts => hosts_list_height(model),
+        Screen::Log if model.log.schedule.is_focused => shown_timer_rows(model).max(1),
+        Screen::Log => log_list_height(model),
+        Screen::Verify => verify_list_height(model),
+        Screen::Archives if !has_text(model) => archives_list_height(model),
+        Screen::Editor => editor_height(model),
+        Screen::Agent if model.agent.is_list() => agent_list_height(model),
+        Screen::Baselines if !has_text(model) => baselines_list_height(model),
         Screen::Agent
         | Screen::Reset
         | Screen::Baselines
         | Screen::BaselinePlan
-        | Screen::Archives => model.text_height(),
+        | Screen::Archives => text_height(model),
     }
 }
 
 /// Keeps the cursors of the fleet and of the screen's list on a row and on the screen.
 pub(super) fn fit_lists(model: &mut Model) {
-    model.keep_fleet_cursor_visible();
+    keep_fleet_cursor_visible(model);
     match model.screen {
         Screen::Agent => {
-            let height = model.agent_list_height();
+            let height = agent_list_height(model);
             let AgentScreen {
                 history,
                 memory,
@@ -150,7 +165,7 @@ pub(super) fn fit_lists(model: &mut Model) {
             health.list.fit(health.findings().len(), height);
         }
         Screen::Baselines => {
-            let height = model.baselines_list_height();
+            let height = baselines_list_height(model);
             let screen = &mut model.baselines;
             screen.list_pane.cursor = screen.cursor_index();
             let count = screen.visible_summaries().len();
@@ -160,11 +175,14 @@ pub(super) fn fit_lists(model: &mut Model) {
             versions.list.fit(count, height);
         }
         Screen::Verify => {
-            let (count, height) = (model.verify_rows().len(), model.verify_list_height());
+            let (count, height) = (
+                model.verify.rows(&model.baselines).len(),
+                verify_list_height(model),
+            );
             model.verify.list.fit(count, height);
         }
         Screen::Archives => {
-            let height = model.archives_list_height();
+            let height = archives_list_height(model);
             let screen = &mut model.archives;
             let view = &mut screen.retention;
             let (list, count) = match screen.page {
@@ -290,7 +308,7 @@ pub(super) fn visible_ages(model: &Model) -> Vec<String> {
         Screen::Verify => verify::update::visible_ages(model),
         Screen::Archives => archives::view::visible_ages(model),
         Screen::Baselines => baselines::update::visible_ages(model),
-        Screen::Reset | Screen::BaselinePlan => model.undo_offer_age().into_iter().collect(),
+        Screen::Reset | Screen::BaselinePlan => undo_offer_age(model).into_iter().collect(),
         Screen::Editor => Vec::new(),
     });
     ages
@@ -305,7 +323,7 @@ pub(super) fn begin_search(model: &mut Model) {
         KeyContext::Agent if model.agent.is_item_list() => {
             return agent::update::memory::begin_filter(model);
         }
-        _ => (model.begin_text_search(), false),
+        _ => (begin_text_search(model), false),
     };
     model.input_line = Some(Prompt {
         text: if is_kept { old.clone() } else { String::new() },
@@ -320,7 +338,7 @@ pub(super) fn set_query(model: &mut Model, query: String) {
         KeyContext::Log | KeyContext::Schedule => model.log.query = query,
         KeyContext::Archives => archives::update::set_query(model, query),
         _ if model.screen == Screen::Editor => editor::update::set_query(model, query),
-        _ => model.set_text_query(&query),
+        _ => set_text_query(model, &query),
     }
 }
 
@@ -330,7 +348,7 @@ pub(super) fn finish_search(model: &mut Model) -> usize {
         Screen::Log => log::update::finish_search(model),
         Screen::Editor => editor::update::finish_search(model),
         Screen::Archives if model.archives.page == ArchivesPage::List => 0,
-        _ => model.visible_pane().hits.len(),
+        _ => visible_pane(model).hits.len(),
     }
 }
 
@@ -339,6 +357,16 @@ pub(super) fn go_to_next_hit(model: &mut Model, is_forward: bool) {
     match model.screen {
         Screen::Log => log::update::go_to_next_hit(model, is_forward),
         Screen::Editor => editor::update::go_to_next_hit(model, is_forward),
-        _ => model.go_to_next_hit(is_forward),
+        _ => visible_text::go_to_next_hit(model, is_forward),
+    }
+}
+
+/// Returns the query of the search on this screen.
+pub fn search_query(model: &Model) -> &str {
+    match model.screen {
+        Screen::Log => &model.log.query,
+        Screen::Editor => model.editor.as_ref().map_or("", |editor| &editor.query),
+        Screen::Archives if model.archives.page == ArchivesPage::List => &model.archives.query,
+        _ => &visible_pane(model).query,
     }
 }

@@ -23,13 +23,19 @@ use super::command::Command;
 use super::dispatch;
 use super::handoff::HandoffRequest;
 use super::message::{AgentTexts, Effect, Msg};
-use super::model::plans::request_plan;
+use super::model::background_jobs::{has_jobs, refresh_jobs};
+use super::model::plans::{has_plan, plan_expiry, request_plan, track_visible_plan};
+use super::model::read_only::is_unlocked;
+use super::model::trouble::track_trouble;
+use super::model::visible_text::{arrange_panes, clamp_text};
 use super::model::{Model, Moment, REFRESH_INTERVAL, background_jobs};
 use super::overlay::PendingKeys;
 use super::preferences;
 use super::screen::Screen;
 use super::screens;
 use super::screens::fleet::state::FleetConfig;
+use super::screens::fleet::update::update_trends;
+use super::screens::fleet::visible_agents::{move_changed_agents, refresh_visible_agents};
 use super::screens::hosts::state::HostsScreen;
 use super::screens::log::state::MessageLevel;
 use super::screens::reset::state::{PlanDetailsRequest, ResetStage};
@@ -63,7 +69,7 @@ pub fn update(model: &mut Model, now: Moment, msg: Msg) -> Vec<Effect> {
         effects.insert(0, Effect::SaveViewState(view));
     }
     background_jobs::begin_reads(model, &effects);
-    model.is_dirty |= model.refresh_jobs();
+    model.is_dirty |= refresh_jobs(model);
     model.is_dirty |= ignored != model.key_guard_notice_until().is_some();
     effects
 }
@@ -89,12 +95,12 @@ pub fn perform_command(model: &mut Model, command: Command, key: Key) -> Vec<Eff
 /// the plan that keys may confirm.
 fn settle(model: &mut Model) {
     if model.is_dirty {
-        model.arrange_panes();
-        model.clamp_text();
+        arrange_panes(model);
+        clamp_text(model);
         screens::fit_lists(model);
         chooser::select_item(model);
     }
-    model.track_visible_plan();
+    track_visible_plan(model);
 }
 
 fn handle_message(model: &mut Model, msg: Msg) -> Vec<Effect> {
@@ -169,7 +175,7 @@ fn handle_message(model: &mut Model, msg: Msg) -> Vec<Effect> {
                 .collect();
         }
         // A run of this console loads the log at its end.
-        Msg::LedgerChanged if model.is_running() => {}
+        Msg::LedgerChanged if model.reset.is_running() => {}
         Msg::LedgerChanged => return vec![Effect::LoadLog],
         Msg::StatesRecorded => return log::update::refresh_report(model).into_iter().collect(),
         Msg::ScheduleChanged(change, outcome) => {
@@ -291,7 +297,7 @@ fn handle_message(model: &mut Model, msg: Msg) -> Vec<Effect> {
             model.adopt_preferences(*preferences);
             model.preferences_error = None;
             model.pending_keys = PendingKeys::default();
-            model.update_trends();
+            update_trends(model);
             model.report_info("the changed preferences are in force");
         }
         Msg::ExtraCommandEnded(text) => {
@@ -332,7 +338,7 @@ fn handle_saved_observations(model: &mut Model, observations: SavedObservations)
         }
     }
     model.are_saved_states_known = true;
-    model.refresh_visible_agents();
+    refresh_visible_agents(model);
     model.is_dirty = true;
 }
 
@@ -372,11 +378,11 @@ pub fn next_wake(model: &Model) -> Duration {
     let pending = &model.pending_keys;
     wake_by((!pending.keys.is_empty() && !pending.is_hint_shown).then_some(pending.hint_due));
     wake_by(model.read_only.unlocked_until);
-    wake_by(model.plan_expiry());
-    if model.is_running() {
+    wake_by(plan_expiry(model));
+    if model.reset.is_running() {
         wake_by(Some(now + Duration::from_millis(500)));
     }
-    if model.screen == Screen::Log && model.has_jobs() {
+    if model.screen == Screen::Log && has_jobs(model) {
         wake_by(Some(now + REFRESH_INTERVAL));
     }
     wake.max(now)
@@ -423,7 +429,7 @@ fn handle_tick(model: &mut Model) -> Vec<Effect> {
     effects.extend(editor::update::check_due_file(model));
     effects.extend(log::update::schedule::refresh_due(model));
     effects.extend(plan::renew_expired(model));
-    model.is_dirty |= model.is_running() && model.screen == Screen::Reset;
+    model.is_dirty |= model.reset.is_running() && model.screen == Screen::Reset;
     effects
 }
 
@@ -474,18 +480,18 @@ fn follow_changes(model: &mut Model, changes: &ObservationChanges) -> Vec<Effect
         effects.extend(editor::update::check_file(model));
     }
     // A run of this console loads the log at its end; the history follows the log.
-    if changes.may_have_new_records && !model.is_running() {
+    if changes.may_have_new_records && !model.reset.is_running() {
         effects.push(Effect::LoadLog);
     }
     if !changes.places.is_empty() {
-        if model.shows_baseline_states() {
+        if model.screen.shows_baseline_states() {
             effects.extend(baselines::update::reload(model));
         }
         model.is_dirty = true;
         if model.is_screen_covered() {
             model.fleet.is_order_outdated = true;
         } else {
-            model.move_changed_agents(&changes.places);
+            move_changed_agents(model, &changes.places);
         }
         // The next frame draws these ages.
         model.visible_ages = screens::visible_ages(model);
@@ -558,7 +564,7 @@ fn apply_observation(model: &mut Model, mut seen: Observation, changes: &mut Obs
         note_ledger_error(model, why);
     }
     if !is_same {
-        changes.is_bell_due |= model.track_trouble(&seen);
+        changes.is_bell_due |= track_trouble(model, &seen);
     }
     model.rows.change(place, |row| row.observe(seen));
 }
@@ -599,17 +605,17 @@ fn handle_config_adopted(
     model.hosts = HostsScreen::default();
     model.config = fleet;
     model.read_only.is_set_by_config = read_only;
-    model.read_only.is_on |= read_only && !model.is_unlocked();
+    model.read_only.is_on |= read_only && !is_unlocked(model);
     model.config_error = None;
-    if model.has_plan() {
+    if has_plan(model) {
         // The rest of a typed confirmation is not a command.
         model.typed_ahead_guard = KeyGuard::new(model.now.elapsed);
     }
     let closes_plan = plan::abandon_all(model);
-    if model.shows_baseline_states() {
+    if model.screen.shows_baseline_states() {
         effects.extend(baselines::update::reload(model));
     }
-    model.refresh_visible_agents();
+    refresh_visible_agents(model);
     if closes_plan {
         let text = "the changed config is in force; it closed the plan, made with the previous one";
         model.report_warning(text);

@@ -10,6 +10,7 @@ use ratatui::buffer::Buffer;
 use unicode_width::UnicodeWidthStr;
 
 use super::frame::{draw_message, draw_state_counts, draw_trouble};
+use super::model::visible_text::is_text_full_screen;
 use super::model::{MIN_TERMINAL_SIZE, Model};
 use super::screens;
 use super::screens::log::view::schedule::header_parts;
@@ -30,7 +31,7 @@ pub fn draw(model: &Model, theme: &Theme, buffer: &mut Buffer) {
     }
     screens::draw(model, &mut canvas);
     // A full-screen text draws its own last line.
-    let full = model.is_text_full_screen();
+    let full = is_text_full_screen(model);
     if !full {
         draw_schedule_note(model, &mut canvas);
         draw_state_counts(model, &mut canvas);
@@ -98,6 +99,7 @@ fn draw_too_small(model: &Model, canvas: &mut Canvas<'_>) {
     let x = width.saturating_sub(text.width() as u16) / 2;
     canvas.put_text(x, y, &text, Role::Text);
     let worst: Vec<(State, usize)> = model
+        .rows
         .state_counts()
         .into_iter()
         .filter(|(state, _)| !state.is_healthy())

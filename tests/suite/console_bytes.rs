@@ -11,6 +11,9 @@ use memory_shepherd::archive::{EntryKind, WrittenEntry};
 use memory_shepherd::base::digest::Digest;
 use memory_shepherd::console::keys::key_guard::KEY_GUARD_TIME;
 use memory_shepherd::console::message::Msg;
+use memory_shepherd::console::screens::fleet::visible_agents::{
+    refresh_visible_agents, visible_rows,
+};
 use memory_shepherd::console::screens::log::state::MessageLevel;
 use memory_shepherd::console::screens::reset::state::ResetStage;
 use memory_shepherd::console::shell::terminal::{FramePacer, Painter, TerminalFeatures};
@@ -950,8 +953,8 @@ impl HostileConsole<'_> {
         model.rows = rows.into_iter().collect();
         model.config.name = self.evil.clone();
         model.config.tag = Some(self.evil.clone());
-        model.refresh_visible_agents();
-        let visible: Vec<String> = model.visible_rows(0).map(|row| row.name.clone()).collect();
+        refresh_visible_agents(model);
+        let visible: Vec<String> = visible_rows(model, 0).map(|row| row.name.clone()).collect();
         model.fleet.marks.extend(visible);
         model.is_dirty = true;
         self.draw_frame();

@@ -20,6 +20,7 @@ use memory_shepherd::console::message::{Effect, Msg};
 use memory_shepherd::console::screens::agent::state::memory::{
     ItemPage, ItemsRequest, OpenedMemory,
 };
+use memory_shepherd::console::screens::fleet::visible_agents::refresh_visible_agents;
 use memory_shepherd::console::screens::log::state::MessageLevel;
 use memory_shepherd::console::screens::reset::state::PlanRequest;
 use memory_shepherd::console::shell::terminal::{Painter, TerminalFeatures};
@@ -117,7 +118,7 @@ impl ConsoleSoak {
         );
         let rows = std::mem::take(&mut console.model.rows).into_rows();
         console.model.rows = with_layouts(rows, "/agents/notes").into_iter().collect();
-        console.model.refresh_visible_agents();
+        refresh_visible_agents(&mut console.model);
         let sequences = COMMAND_TABLE.iter().flat_map(|spec| spec.keys);
         let others = ["Enter", "Esc", "Backspace", "Space", "a", "1"];
         let keys = sequences.chain(&others);

@@ -31,6 +31,7 @@ use std::time::Duration;
 
 use memory_shepherd::console::message::Msg;
 use memory_shepherd::console::model::Model;
+use memory_shepherd::console::screens::fleet::visible_agents::visible_rows;
 use memory_shepherd::engine::State;
 
 use crate::console_fixture::{TestConsole, fleet_of_four};
@@ -40,7 +41,9 @@ const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 
 fn agent_order(model: &Model) -> Vec<&str> {
-    model.visible_rows(0).map(|row| row.name.as_str()).collect()
+    visible_rows(model, 0)
+        .map(|row| row.name.as_str())
+        .collect()
 }
 
 fn cursor_agent(console: &TestConsole) -> &str {
@@ -69,7 +72,7 @@ fn console_with_run() -> TestConsole {
     let mut console = fleet_of_four();
     console.press_and_plan("j X", plan(&[("bravo", State::Scratch)]));
     console.press("y");
-    assert!(console.model.is_running());
+    assert!(console.model.reset.is_running());
     console
 }
 

@@ -19,24 +19,24 @@ macro_rules! command_rows {
     ($define:ident) => {
         $define! {|model, command, key|
             OpenDiff               "diff"           "diff"               Viewing       &[Fleet, Agent, Plan, Run, Outcome, Log], ["d"], "Show the live diff of the agent under the cursor":
-                _ if model.check_subject_diff() => agent::open_diff(model);
+                _ if check_subject_diff(model) => agent::open_diff(model);
             PlanReset              "reset"          "plan reset"         Actions/Plan  &[Fleet, Agent], ["X"], "Plan a reset of marked agents, or this one; changes nothing":
-                _ if model.check_reset_targets() => reset::plan_reset(model);
+                _ if check_reset_targets(model) => reset::plan_reset(model);
             PlanPush               "push"           "push"               Actions/Plan  &[Fleet, Agent, Baselines, Comparison], ["P"], "Plan a push: install baselines, keep all or marked scratch":
-                _ if model.check_reset_targets() => push::plan_push(model);
+                _ if check_reset_targets(model) => reset::plan_push(model);
             ChangeKeptScratch      "keep-scratch"   "change kept scratch" Actions/Plan  &[Plan], ["s"], "Change what a push keeps of the scratch: all, marked, none"
                 offered if (reset::check_push(model).is_ok()):
-                _ if reset::check_push(model) => push::change_kept_scratch(model);
+                _ if reset::check_push(model) => reset::change_kept_scratch(model);
             PlanUndo               "undo"           "undo"               Actions/Plan  &[Fleet, Agent, Outcome, Baselines, Comparison], ["z" "u"], "Plan an undo: of the newest act of this console, or here":
                 Baselines | Comparison if baselines::check_change(model) => undo::plan_undo(model),
                 Fleet if undo::check_undo(model) => undo::plan_undo(model),
-                _ if model.check_target_agents() => undo::plan_undo(model);
+                _ if check_target_agents(model) => undo::plan_undo(model);
             PlanRedo               "redo"           ""                   Actions/Plan  &[Fleet, Agent], ["Z"], "Plan to undo the newest undo of this console, or here":
                 Fleet if undo::check_redo(model) => undo::plan_redo(model),
-                _ if model.check_target_agents() => undo::plan_redo(model);
+                _ if check_target_agents(model) => undo::plan_redo(model);
             PlanOtherUndo          "other-undo"     "other act"          Actions/Plan  &[Plan, BaselinePlan], ["Tab"], "Plan to undo or redo another act instead, the next older one"
-                offered if (model.planned_undo_offer().is_some()):
-                _ if model.check_other_undo() => undo::plan_other(model);
+                offered if (planned_undo_offer(model).is_some()):
+                _ if check_other_undo(model) => undo::plan_other(model);
             ConfirmPlan            "confirm"        "run"                Actions/Write &[Plan, BaselinePlan], ["y"], "Run the plan, where one key is enough":
                 BaselinePlan if baseline_plan::check_confirmation(model) => plan::confirm(model),
                 _ if reset::check_confirmation(model) => plan::confirm(model);
@@ -51,14 +51,14 @@ macro_rules! command_rows {
                 offered if (reset::check_hidden_agents(model).is_ok()):
                 _ if reset::check_hidden_agents(model) => reset::drop_hidden_agents(model);
             RetryFailed            "retry"          "retry"              Actions/Plan  &[Outcome], ["r"], "Plan again for failed, refused and not started agents":
-                _ if model.retry_request() => reset::retry_failed(model);
+                _ if retry_request(model) => reset::retry_failed(model);
             ChooseOperation        "operation"      "operation"          Actions/Write &[Agent], ["O"], "Choose an operation on the memory and plan it"
-                offered if (model.has_layout()):
+                offered if (has_layout(model)):
                 _ if memory::check_operations(model) => memory::choose_operation(model);
             EditBaseline           "edit"           "edit"               Actions/Write &[Fleet, Agent, Baselines, Comparison], ["e"], "Edit the baseline of this agent":
-                _ if model.check_subject_baseline() => editor::open_subject(model);
+                _ if check_subject_baseline(model) => editor::open_subject(model);
             EditExternally         "edit-external"  ""                   Actions/Write &[Fleet, Agent, Baselines, Comparison, Editor], ["E"], "Edit the baseline in $VISUAL or $EDITOR":
-                _ if model.check_external_edit() => handoff::request_edit(model);
+                _ if check_external_edit(model) => handoff::request_edit(model);
             PlanRestore            "restore"        "restore"            Actions/Plan  &[Baselines, Versions, Comparison, Verify], ["X"], "Plan to put the sealed version back, or the one chosen":
                 Verify if verify::check_change(model) => baseline_plan::plan_restore(model),
                 _ if baselines::check_restore(model) => baseline_plan::plan_restore(model);
@@ -136,11 +136,11 @@ macro_rules! command_rows {
             LineEnd                "line-end"       ""                   Navigation    &[Editor, EditorSelection], ["$" "End"], "Move to the end of the line":
                 _ => editor::move_in_text(model, |text| text.move_to_line_end(true));
             ControlTimer           "timer"          "run/skip/pause"     Actions/Plan  &[Log, Schedule], ["T"], "Run, skip or pause this timer; each is a plan first":
-                _ if model.check_timer() => log::schedule::open_dialog(model);
+                _ if check_timer(model) => log::schedule::open_dialog(model);
             AnswerQuestion         "answer"         ""                   Actions       &[Any], ["@"], "Answer a host: passphrase, password or unknown host key":
                 _ if require(!model.questions.is_empty(), "no questions from hosts") => question::open_current_question(model);
             ToggleMark             "mark"           "mark"               Selection     &[Fleet, Agent, Baselines, Archives, ArchiveText, Timeline], ["Space"], "Mark or unmark the row or scratch line, and move down":
-                Fleet if model.check_fleet_cursor() => fleet::change_marks(model, command),
+                Fleet if check_cursor(model) => fleet::change_marks(model, command),
                 Agent if agent::check_line_cursor(model) => agent::change_marks(model, command),
                 Baselines if baselines::check_subject(model) => baselines::change_marks(model, command),
                 ArchiveText if archives::check_text(model) => archives::change_marks(model, command),
@@ -149,7 +149,7 @@ macro_rules! command_rows {
                 Baselines => baselines::begin_filter(model),
                 _ => fleet::begin_filter(model);
             MarkRange              "mark-range"     ""                   Selection     &[Fleet, Agent, ArchiveText], ["v"], "Mark from the last marked agent or line to the cursor":
-                Fleet if model.check_fleet_cursor() => fleet::change_marks(model, command),
+                Fleet if check_cursor(model) => fleet::change_marks(model, command),
                 Agent if agent::check_line_cursor(model) => agent::change_marks(model, command),
                 _ if archives::check_text(model) => archives::change_marks(model, command);
             MarkAll                "mark-all"       ""                   Selection     &[Fleet, Agent, Baselines, ArchiveText], ["a"], "Mark all rows shown, or all lines of the scratch":
@@ -170,11 +170,11 @@ macro_rules! command_rows {
             ChooseSortOrder        "sort"           ""                   Selection     &[Fleet], ["s"], "Choose the sort order":
                 _ => model.overlay = Some(Overlay::palette("sort "));
             ReverseSortOrder       "reverse"        ""                   Selection     &[Fleet], ["S"], "Reverse the sort order":
-                _ => model.reverse_visible_agents();
+                _ => reverse_visible_agents(model);
             NextHunk               "next-hunk"      "hunk"               Viewing       &[Agent, Comparison, BaselinePlan, EntryDiff], ["}"], "Go to the next hunk":
-                _ if model.check_hunks() => model.go_to_hunk(true);
+                _ if check_hunks(model) => go_to_hunk(model, true);
             PreviousHunk           "previous-hunk"  ""                   Viewing       &[Agent, Comparison, BaselinePlan, EntryDiff], ["{"], "Go to the previous hunk":
-                _ if model.check_hunks() => model.go_to_hunk(false);
+                _ if check_hunks(model) => go_to_hunk(model, false);
             NextAgent              "next-agent"     "agent"              Navigation    &[Agent, Comparison], ["]"], "Go to the next agent or baseline and stay on this screen":
                 Comparison => baselines::open_neighbour(model, 1),
                 _ => agent::open_neighbour(model, 1);
@@ -194,31 +194,31 @@ macro_rules! command_rows {
                 _ => screens::begin_search(model);
             NextHit                "next-hit"       ""                   Viewing       &[Agent, Log, Comparison, Editor, EditorSelection, Archives, ArchiveText, EntryDiff], ["n"], "Go to the next hit; without a search, the next hunk":
                 Archives | ArchiveText if archives::check_hits(model) => archives::go_to_next_hit(model, true),
-                _ if model.check_hits() => screens::go_to_next_hit(model, true);
+                _ if check_hits(model) => screens::go_to_next_hit(model, true);
             PreviousHit            "previous-hit"   ""                   Viewing       &[Agent, Log, Comparison, Editor, EditorSelection, Archives, ArchiveText, EntryDiff], ["N"], "Go to the previous hit; without a search, the previous hunk":
                 Archives | ArchiveText if archives::check_hits(model) => archives::go_to_next_hit(model, false),
-                _ if model.check_hits() => screens::go_to_next_hit(model, false);
+                _ if check_hits(model) => screens::go_to_next_hit(model, false);
             ToggleSideBySide       "sides"          "side-by-side"       Viewing       &[Agent, Comparison, BaselinePlan, EntryDiff], ["t"], "Toggle side-by-side and unified diff":
-                _ if model.check_side_by_side() => agent::toggle_side_by_side(model);
+                _ if check_side_by_side(model) => agent::toggle_side_by_side(model);
             ToggleWrap             "wrap"           "wrap"               Viewing       &[Agent, Comparison, BaselinePlan, ArchiveText, EntryDiff], ["w"], "Toggle line wrapping":
-                _ if model.check_text() => model.text_options.is_wrapping ^= true;
+                _ if check_text(model) => model.text_options.is_wrapping ^= true;
             ToggleWhitespaceMarks  "reveal"         "whitespace"         Viewing       &[Agent, Comparison, BaselinePlan, ArchiveText, EntryDiff], ["."], "Toggle whitespace marks; dangerous characters always show":
                 Agent if agent::check_file_text(model) => model.text_options.is_whitespace_marked ^= true,
-                _ if model.check_text() => model.text_options.is_whitespace_marked ^= true;
+                _ if check_text(model) => model.text_options.is_whitespace_marked ^= true;
             ToggleFullScreen       "full"           "full"               Viewing       &[Agent], ["f"], "Toggle full screen: the text without borders, for copying":
-                _ if model.check_text() => agent::toggle_full_screen(model);
+                _ if check_text(model) => agent::toggle_full_screen(model);
             FoldReport             "report"         ""                   Viewing       &[Log], ["f"], "Fold or unfold the report since last evening":
                 _ => model.log.is_report_folded ^= true;
             MoreContext            "more-context"   ""                   Viewing       &[Agent, Comparison, BaselinePlan, EntryDiff], ["="], "Show more unchanged lines around each change":
-                _ if model.check_comparison() => agent::change_context(model, 1);
+                _ if check_comparison(model) => agent::change_context(model, 1);
             LessContext            "less-context"   ""                   Viewing       &[Agent, Comparison, BaselinePlan, EntryDiff], ["_"], "Show fewer unchanged lines around each change":
-                _ if model.check_comparison() => agent::change_context(model, -1);
+                _ if check_comparison(model) => agent::change_context(model, -1);
             ToggleIgnoreWhitespace "blanks"         ""                   Viewing       &[Agent, Comparison, BaselinePlan, EntryDiff], ["i"], "Hide or show whitespace-only changes; findings count them":
-                _ if model.check_comparison() => model.text_options.is_whitespace_ignored ^= true;
+                _ if check_comparison(model) => model.text_options.is_whitespace_ignored ^= true;
             OpenSelected           "open"           "open"               Viewing       &[Fleet, Agent, Outcome, Log, Schedule, Hosts, Baselines, Versions, Verify, Editor, EditorPanel, EditorDialog, Archives, Timeline, Retention], ["Enter" "l" "Right"], "Open the row: an agent, run, baseline, host or entry":
                 Agent if agent::check_selected(model) => agent::open_selected(model),
                 Log => log::open_selected(model),
-                Schedule if model.check_timer() => log::schedule::open_dialog(model),
+                Schedule if check_timer(model) => log::schedule::open_dialog(model),
                 Hosts => hosts::show_host_agents(model),
                 Baselines | Versions if baselines::check_subject(model) => baselines::open_selected(model),
                 Verify if verify::check_subject(model) => verify::open_selected(model),
@@ -235,35 +235,35 @@ macro_rules! command_rows {
             ShowRetention          "retention"      "retention"          Viewing       &[Archives], ["r"], "Show what retention deletes now, and why the rest stays":
                 _ => archives::retention::open(model);
             PlanPrune              "prune"          "prune"              Actions/Plan  &[Retention], ["X"], "Plan to delete what retention shows; typing confirms it":
-                _ if model.check_prune() => archives::retention::plan_prune(model);
+                _ if check_prune(model) => archives::retention::plan_prune(model);
             OpenPager              "pager"          "pager"              Viewing       &[Agent, Outcome, Log, Verify, Archives, ArchiveText, Timeline], ["o"], "Open the text, or the entry under the cursor, in $PAGER":
                 Agent if agent::check_pager(model) => handoff::open_pager(model),
                 Verify if verify::check_report(model) => handoff::open_pager(model),
                 Archives | ArchiveText | Timeline if archives::check_row(model) => handoff::open_pager(model),
-                _ if model.selected_entry() => handoff::open_pager(model);
+                _ if selected_entry(model) => handoff::open_pager(model);
             ExportEntry            "export"         "export"             Viewing       &[Archives, ArchiveText, Timeline], ["W"], "Export the entry to a new file outside of the archive":
                 _ if model.archives.chosen_entry() => archives::prompt_export_path(model);
             CopyName               "copy-name"      ""                   Viewing       &[Fleet, Agent, Outcome, Archives, ArchiveText, Timeline], ["yn" "c"], "Copy the name of the agent":
-                _ if model.clipboard_text(command) => handoff::copy_to_clipboard(model, command);
+                _ if clipboard_text(model, command) => handoff::copy_to_clipboard(model, command);
             CopyPath               "copy-path"      ""                   Viewing       &[Fleet, Agent, Outcome, Archives, ArchiveText, Timeline], ["yp"], "Copy the path of the memory or entry":
-                _ if model.clipboard_text(command) => handoff::copy_to_clipboard(model, command);
+                _ if clipboard_text(model, command) => handoff::copy_to_clipboard(model, command);
             CopyDigest             "copy-digest"    ""                   Viewing       &[Fleet, Agent, Outcome], ["yh"], "Copy the digest of its memory":
-                _ if model.clipboard_text(command) => handoff::copy_to_clipboard(model, command);
+                _ if clipboard_text(model, command) => handoff::copy_to_clipboard(model, command);
             CopyPatch              "copy-diff"      ""                   Viewing       &[Fleet, Agent, Outcome], ["yd"], "Copy its changes above the separator, as a patch":
-                _ if model.check_subject_diff() => handoff::request_patch(model);
+                _ if check_subject_diff(model) => handoff::request_patch(model);
             CopyLine               "copy-line"      ""                   Viewing       &[Agent, Outcome, Log, Archives, ArchiveText], ["yl"], "Copy the marked lines, the line of the hit, or this row":
                 Agent if agent::check_clipboard(model, command) => handoff::copy_to_clipboard(model, command),
-                _ if model.clipboard_text(command) => handoff::copy_to_clipboard(model, command);
+                _ if clipboard_text(model, command) => handoff::copy_to_clipboard(model, command);
             CopyAll                "copy-all"       ""                   Viewing       &[Agent, Outcome, Log, Verify, ArchiveText], ["ya"], "Copy the whole text, or the report of a run or verification":
                 Agent if agent::check_clipboard(model, command) => handoff::copy_to_clipboard(model, command),
                 Verify if verify::check_report(model) => handoff::copy_to_clipboard(model, command),
-                _ if model.clipboard_text(command) => handoff::copy_to_clipboard(model, command);
+                _ if clipboard_text(model, command) => handoff::copy_to_clipboard(model, command);
             CopyCommand            "copy-command"   ""                   Viewing       &[Outcome, Log], ["yc"], "Copy the command line equivalent to this run":
-                _ if model.clipboard_text(command) => handoff::copy_to_clipboard(model, command);
+                _ if clipboard_text(model, command) => handoff::copy_to_clipboard(model, command);
             CopyPlan               "copy-plan"      ""                   Viewing       &[Plan, BaselinePlan, PrunePlan], ["c"], "Copy the command line equivalent to this plan":
-                _ if model.clipboard_text(command) => handoff::copy_to_clipboard(model, command);
+                _ if clipboard_text(model, command) => handoff::copy_to_clipboard(model, command);
             CopyScheduleLine       "copy-schedule"  "copy"               Viewing       &[Schedule], ["y"], "Copy how to install a schedule, or to read a timer's output":
-                _ if model.clipboard_text(command) => handoff::copy_to_clipboard(model, command);
+                _ if clipboard_text(model, command) => handoff::copy_to_clipboard(model, command);
             ReadAgent              "read"           ""                   Viewing       &[Fleet, Agent], ["r"], "Read this agent again, and retry its host at once":
                 _ => agent::read_again(model);
             RetryHost              "try-now"        "retry now"          Viewing       &[Hosts], ["r"], "Retry this host now, and read its agents again":
@@ -291,12 +291,12 @@ macro_rules! command_rows {
             GoToPreviousScreen     "last"           ""                   Navigation    &[Any], ["-"], "Go to the previous screen":
                 _ if require(model.previous_screen.is_some(), "no previous screen") => screens::go_to_previous(model);
             GoToTrouble            "trouble"        ""                   Navigation    &[Any], ["'"], "Go to the agent that became worse, and back from there":
-                _ if model.check_trouble() => trouble::go_to_trouble(model);
+                _ if check_trouble(model) => trouble::go_to_trouble(model);
             GoFleet                "fleet"          ""                   Navigation    &[Any], ["1"], "Go to the fleet":
                 _ => fleet::open(model);
             GoAgent                "agent"          ""                   Navigation    &[Any], ["2"], "Go to the agent under the cursor":
-                Agent if model.check_fleet_cursor() => {},
-                _ if model.check_fleet_cursor() => agent::go_to_agent(model);
+                Agent if check_cursor(model) => {},
+                _ if check_cursor(model) => agent::go_to_agent(model);
             GoBaselines            "baselines"      ""                   Navigation    &[Any], ["3"], "Go to the baselines: state, versions, comparisons":
                 _ => baselines::open(model);
             GoArchives             "archives"       ""                   Navigation    &[Any], ["4"], "Go to the archives: search all that agents wrote":
@@ -333,7 +333,7 @@ macro_rules! command_rows {
             GoHosts                "hosts"          ""                   Navigation    &[Any], ["8"], "Go to the hosts: state and reason of each":
                 _ => hosts::open(model);
             ToggleReadOnly         "read-only"      ""                   General       &[Any], ["!"], "Toggle read-only; off also unlocks agents for 30 minutes":
-                _ if require(!model.read_only.is_forced, "started with --read-only; quit and start without it") => model.toggle_read_only();
+                _ if require(!model.read_only.is_forced, "started with --read-only; quit and start without it") => toggle_read_only(model);
             Redraw                 "redraw"         ""                   General       &[Any], ["^l"], "Redraw the screen":
                 _ => vec![Effect::Redraw];
             Suspend                "suspend"        ""                   General       &[Any], ["^z"], "Suspend to the shell; fg resumes":

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Deref;
+use std::path::PathBuf;
 
 use chrono::{DateTime, FixedOffset};
 use unicode_width::UnicodeWidthStr;
@@ -179,6 +180,21 @@ impl AgentRows {
     pub fn hosts(&self) -> impl Iterator<Item = (Option<&str>, HostRows)> {
         let hosts = self.numbers.hosts.iter();
         hosts.map(|(login, rows)| (login.as_deref(), *rows))
+    }
+
+    /// Returns the number of agents per state, worst first, without empty states.
+    pub fn state_counts(&self) -> Vec<(State, usize)> {
+        State::ALL
+            .into_iter()
+            .map(|state| (state, self.count(state)))
+            .filter(|(_, n)| *n > 0)
+            .collect()
+    }
+
+    /// Returns the directory of the memory with a layout of an agent; an empty path if it has none.
+    pub fn layout_directory(&self, agent: &str) -> PathBuf {
+        let layout = self.find(agent).and_then(|row| row.layout.as_ref());
+        layout.map_or_else(PathBuf::new, |layout| layout.directory.clone())
     }
 }
 

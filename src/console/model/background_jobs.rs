@@ -108,73 +108,71 @@ pub fn begin_reads(model: &mut Model, effects: &[Effect]) {
     }
 }
 
-impl Model {
-    /// Returns the jobs to show, oldest first.
-    fn current_jobs(&self) -> Vec<BackgroundJob> {
-        let jobs = &self.background_jobs;
-        let requested = jobs.requested.iter().map(|(label, started)| BackgroundJob {
-            label: label.clone(),
-            started: *started,
+/// Returns the jobs to show, oldest first.
+fn current_jobs(model: &Model) -> Vec<BackgroundJob> {
+    let jobs = &model.background_jobs;
+    let requested = jobs.requested.iter().map(|(label, started)| BackgroundJob {
+        label: label.clone(),
+        started: *started,
+    });
+    let connections = jobs.connections.values().cloned();
+    let mut list: Vec<BackgroundJob> = requested.chain(connections).collect();
+    if let Some(since) = jobs.agent_reads.values().min_by_key(|it| it.elapsed) {
+        let label = match jobs.agent_reads.keys().next() {
+            Some(name) if jobs.agent_reads.len() == 1 => format!("reading {name}"),
+            _ => format!(
+                "reading {} of {} agents",
+                jobs.agent_reads.len(),
+                model.rows.len()
+            ),
+        };
+        list.push(BackgroundJob {
+            label,
+            started: *since,
         });
-        let connections = jobs.connections.values().cloned();
-        let mut list: Vec<BackgroundJob> = requested.chain(connections).collect();
-        if let Some(since) = jobs.agent_reads.values().min_by_key(|it| it.elapsed) {
-            let label = match jobs.agent_reads.keys().next() {
-                Some(name) if jobs.agent_reads.len() == 1 => format!("reading {name}"),
-                _ => format!(
-                    "reading {} of {} agents",
-                    jobs.agent_reads.len(),
-                    self.rows.len()
-                ),
-            };
-            list.push(BackgroundJob {
-                label,
-                started: *since,
-            });
-        }
-        if let ResetStage::Run(run) = &self.reset.stage {
-            let age = self.now.elapsed.saturating_sub(run.started_at);
-            let age = chrono::Duration::from_std(age).unwrap_or_default();
-            list.push(BackgroundJob {
-                label: format!(
-                    "run: {} of {} agents done",
-                    run.outcomes.len(),
-                    run.plan.steps.len()
-                ),
-                started: Moment {
-                    elapsed: run.started_at,
-                    local_time: self.now.local_time - age,
-                },
-            });
-        }
-        list.retain(|job| self.now.elapsed >= job.started.elapsed + MIN_SHOWN_DURATION);
-        list.sort_by_key(|job| job.started.elapsed);
-        list
     }
+    if let ResetStage::Run(run) = &model.reset.stage {
+        let age = model.now.elapsed.saturating_sub(run.started_at);
+        let age = chrono::Duration::from_std(age).unwrap_or_default();
+        list.push(BackgroundJob {
+            label: format!(
+                "run: {} of {} agents done",
+                run.outcomes.len(),
+                run.plan.steps.len()
+            ),
+            started: Moment {
+                elapsed: run.started_at,
+                local_time: model.now.local_time - age,
+            },
+        });
+    }
+    list.retain(|job| model.now.elapsed >= job.started.elapsed + MIN_SHOWN_DURATION);
+    list.sort_by_key(|job| job.started.elapsed);
+    list
+}
 
-    /// Refreshes the list on the screen if it is due; returns whether the list changed.
-    pub fn refresh_jobs(&mut self) -> bool {
-        let is_due = self.screen == Screen::Log
-            && self.now.elapsed >= self.background_jobs.last_change + REFRESH_INTERVAL;
-        if !is_due {
-            return false;
-        }
-        let list = self.current_jobs();
-        let has_changed = list != self.background_jobs.visible;
-        if has_changed {
-            self.background_jobs.visible = list;
-            self.background_jobs.last_change = self.now.elapsed;
-        }
-        has_changed
+/// Refreshes the list on the screen if it is due; returns whether the list changed.
+pub fn refresh_jobs(model: &mut Model) -> bool {
+    let is_due = model.screen == Screen::Log
+        && model.now.elapsed >= model.background_jobs.last_change + REFRESH_INTERVAL;
+    if !is_due {
+        return false;
     }
+    let list = current_jobs(model);
+    let has_changed = list != model.background_jobs.visible;
+    if has_changed {
+        model.background_jobs.visible = list;
+        model.background_jobs.last_change = model.now.elapsed;
+    }
+    has_changed
+}
 
-    /// Returns whether the list may have to change soon.
-    pub fn has_jobs(&self) -> bool {
-        let jobs = &self.background_jobs;
-        !jobs.agent_reads.is_empty()
-            || !jobs.requested.is_empty()
-            || !jobs.connections.is_empty()
-            || !jobs.visible.is_empty()
-            || self.is_running()
-    }
+/// Returns whether the list may have to change soon.
+pub fn has_jobs(model: &Model) -> bool {
+    let jobs = &model.background_jobs;
+    !jobs.agent_reads.is_empty()
+        || !jobs.requested.is_empty()
+        || !jobs.connections.is_empty()
+        || !jobs.visible.is_empty()
+        || model.reset.is_running()
 }

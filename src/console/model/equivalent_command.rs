@@ -1,5 +1,8 @@
 //! Equivalent command lines: what an operator runs in a script to do the same as the console.
 
+use super::baseline_targets::{subject_baseline, target_baselines};
+use super::targets::{retry_request, subject_agent, target_agents};
+use super::undo_offers::{redo_offers, undo_offers};
 use super::{Model, OfferedPlan};
 use crate::base::invocation::quote_operand;
 use crate::console::agent_row::AgentRow;
@@ -298,10 +301,10 @@ pub fn for_tab(model: &Model, tab: AgentTab, agent: &str) -> Option<String> {
 /// only changes the screen.
 pub fn for_command(model: &Model, command: Command) -> Option<String> {
     let command_for = |verb: &str| Some(command_line(model, verb));
-    let targets = || model.target_agents();
+    let targets = || target_agents(model);
     match command {
         Command::OpenDiff | Command::GoAgent | Command::CopyPatch => {
-            command_for(&format!("diff {}", model.subject_agent()?))
+            command_for(&format!("diff {}", subject_agent(model)?))
         }
         Command::PlanReset => {
             let targets = targets();
@@ -314,7 +317,7 @@ pub fn for_command(model: &Model, command: Command) -> Option<String> {
             command_for(&push).filter(|_| !targets.is_empty())
         }
         Command::RetryFailed => {
-            let verb = match model.retry_request().ok()? {
+            let verb = match retry_request(model).ok()? {
                 PlanRequest::Reset(agents) => reset_arguments(model, &agents),
                 PlanRequest::Push(agents, ScratchRequest::Selection(selection)) => {
                     push_arguments(&agents, Some(&selection))
@@ -335,9 +338,9 @@ pub fn for_command(model: &Model, command: Command) -> Option<String> {
             }
         }
         Command::PlanUndo | Command::UndoSave => {
-            offer_commands(model, &model.undo_offers().first()?.plan)
+            offer_commands(model, &undo_offers(model).first()?.plan)
         }
-        Command::PlanRedo => offer_commands(model, &model.redo_offers().first()?.plan),
+        Command::PlanRedo => offer_commands(model, &redo_offers(model).first()?.plan),
         Command::PlanOtherUndo => {
             let offers = &model.undo_offers;
             let next = (offers.current + 1) % offers.list.len().max(1);
@@ -347,24 +350,24 @@ pub fn for_command(model: &Model, command: Command) -> Option<String> {
             let (agent, id) = (&model.agent.agent, model.agent.memory.subject_id()?);
             command_for(&format!("memory {agent} show {}", quote_id(id)))
         }
-        Command::ReadAgent => command_for(&format!("status {}", model.subject_agent()?)),
+        Command::ReadAgent => command_for(&format!("status {}", subject_agent(model)?)),
         Command::GoFleet | Command::ReadAllAgents => command_for("status"),
         Command::GoLog => command_for("log"),
         Command::GoHosts => command_for("doctor"),
         Command::GoVerify | Command::VerifyNow => command_for("verify"),
         Command::GoBaselines => command_for("baseline list"),
         Command::CompareVersions => {
-            let name = model.subject_baseline()?;
+            let name = subject_baseline(model)?;
             command_for(&format!("baseline diff {}", quote_operand(name)))
         }
         Command::PlanSeal => {
-            let names = model.target_baselines();
+            let names = target_baselines(model);
             let quoted = names.iter().map(quote_operand);
             let names: Vec<_> = quoted.collect();
             command_for(&format!("seal --dry-run {}", names.join(" ")))
         }
         Command::OpenVersions => {
-            let name = model.subject_baseline()?;
+            let name = subject_baseline(model)?;
             command_for(&format!("baseline history {}", quote_operand(name)))
         }
         _ => None,

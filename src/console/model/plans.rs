@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::Model;
+use super::read_only::{check_started_writable, is_unlocked};
 use crate::console::command::{Command, require};
 use crate::console::message::Effect;
 use crate::console::screen::Screen;
@@ -22,81 +23,79 @@ pub enum PlanKind {
     Prune,
 }
 
-impl Model {
-    /// Returns the kind of the plan on the screen, also while it is being made.
-    pub fn plan_kind(&self) -> Option<PlanKind> {
-        let (kind, is_open) = match self.screen {
-            Screen::Reset => (PlanKind::Run, self.reset.has_plan()),
-            Screen::BaselinePlan => (PlanKind::Baselines, self.baseline_plan.has_plan()),
-            Screen::Archives => {
-                let is_open = self.archives.page == ArchivesPage::PrunePlan;
-                (PlanKind::Prune, is_open)
-            }
-            _ => return None,
-        };
-        is_open.then_some(kind)
-    }
-
-    /// Whether the screen shows a plan, made or being made.
-    pub fn has_plan(&self) -> bool {
-        self.plan_kind().is_some()
-    }
-
-    /// Returns what confirms the plan on the screen; `None` while it is being made.
-    pub fn plan_prompt(&self) -> Option<&PlanPrompt> {
-        match (
-            self.plan_kind()?,
-            &self.reset.stage,
-            &self.baseline_plan.stage,
-        ) {
-            (PlanKind::Run, ResetStage::Plan(view), _) => Some(&view.prompt),
-            (PlanKind::Baselines, _, BaselinePlanStage::Plan(view)) => Some(&view.prompt),
-            (PlanKind::Prune, ..) => self.archives.retention.plan.as_ref().map(|it| &it.prompt),
-            _ => None,
+/// Returns the kind of the plan on the screen, also while it is being made.
+pub fn plan_kind(model: &Model) -> Option<PlanKind> {
+    let (kind, is_open) = match model.screen {
+        Screen::Reset => (PlanKind::Run, model.reset.has_plan()),
+        Screen::BaselinePlan => (PlanKind::Baselines, model.baseline_plan.has_plan()),
+        Screen::Archives => {
+            let is_open = model.archives.page == ArchivesPage::PrunePlan;
+            (PlanKind::Prune, is_open)
         }
-    }
+        _ => return None,
+    };
+    is_open.then_some(kind)
+}
 
-    /// Returns what confirms the plan on the screen, to be typed.
-    pub fn plan_prompt_mut(&mut self) -> Option<&mut PlanPrompt> {
-        let kind = self.plan_kind()?;
-        match (kind, &mut self.reset.stage, &mut self.baseline_plan.stage) {
-            (PlanKind::Run, ResetStage::Plan(view), _) => Some(&mut view.prompt),
-            (PlanKind::Baselines, _, BaselinePlanStage::Plan(view)) => Some(&mut view.prompt),
-            (PlanKind::Prune, ..) => {
-                let plan = self.archives.retention.plan.as_mut();
-                plan.map(|it| &mut it.prompt)
-            }
-            _ => None,
+/// Whether the screen shows a plan, made or being made.
+pub fn has_plan(model: &Model) -> bool {
+    plan_kind(model).is_some()
+}
+
+/// Returns what confirms the plan on the screen; `None` while it is being made.
+pub fn plan_prompt(model: &Model) -> Option<&PlanPrompt> {
+    match (
+        plan_kind(model)?,
+        &model.reset.stage,
+        &model.baseline_plan.stage,
+    ) {
+        (PlanKind::Run, ResetStage::Plan(view), _) => Some(&view.prompt),
+        (PlanKind::Baselines, _, BaselinePlanStage::Plan(view)) => Some(&view.prompt),
+        (PlanKind::Prune, ..) => model.archives.retention.plan.as_ref().map(|it| &it.prompt),
+        _ => None,
+    }
+}
+
+/// Returns what confirms the plan on the screen, to be typed.
+pub fn plan_prompt_mut(model: &mut Model) -> Option<&mut PlanPrompt> {
+    let kind = plan_kind(model)?;
+    match (kind, &mut model.reset.stage, &mut model.baseline_plan.stage) {
+        (PlanKind::Run, ResetStage::Plan(view), _) => Some(&mut view.prompt),
+        (PlanKind::Baselines, _, BaselinePlanStage::Plan(view)) => Some(&mut view.prompt),
+        (PlanKind::Prune, ..) => {
+            let plan = model.archives.retention.plan.as_mut();
+            plan.map(|it| &mut it.prompt)
         }
+        _ => None,
     }
+}
 
-    /// Returns when the plan on the screen expires; `None` while it is being made again.
-    pub fn plan_expiry(&self) -> Option<Duration> {
-        let is_pending = match self.plan_kind()? {
-            PlanKind::Run => self.reset.requests.is_pending,
-            PlanKind::Baselines => self.baseline_plan.requests.is_pending,
-            PlanKind::Prune => self.archives.retention.is_loading,
-        };
-        let prompt = self.plan_prompt().filter(|_| !is_pending);
-        prompt.map(PlanPrompt::expires_at)
-    }
+/// Returns when the plan on the screen expires; `None` while it is being made again.
+pub fn plan_expiry(model: &Model) -> Option<Duration> {
+    let is_pending = match plan_kind(model)? {
+        PlanKind::Run => model.reset.requests.is_pending,
+        PlanKind::Baselines => model.baseline_plan.requests.is_pending,
+        PlanKind::Prune => model.archives.retention.is_loading,
+    };
+    let prompt = plan_prompt(model).filter(|_| !is_pending);
+    prompt.map(PlanPrompt::expires_at)
+}
 
-    /// Says what to do about marked agents of a plan that the filter hides.
-    pub fn hidden_agents_refusal(&self) -> String {
-        let keys = [Command::KeepHiddenAgents, Command::DropHiddenAgents];
-        let [keep, drop] = keys.map(|it| self.key_hint(it));
-        format!("the filter hides marked agents: {keep} keeps them, {drop} drops them")
-    }
+/// Says what to do about marked agents of a plan that the filter hides.
+pub fn hidden_agents_refusal(model: &Model) -> String {
+    let keys = [Command::KeepHiddenAgents, Command::DropHiddenAgents];
+    let [keep, drop] = keys.map(|it| model.key_hint(it));
+    format!("the filter hides marked agents: {keep} keeps them, {drop} drops them")
+}
 
-    /// Begins the time in which keys are ignored when another plan comes to the screen.
-    pub fn track_visible_plan(&mut self) {
-        let is_covered = self.is_screen_covered() || self.is_too_small();
-        let prompt = self.plan_prompt().filter(|_| !is_covered);
-        let visible_plan = prompt.map(|prompt| (self.screen, prompt.made_at));
-        if self.visible_plan != visible_plan {
-            self.visible_plan = visible_plan;
-            self.plan_guard.restart(self.now.elapsed);
-        }
+/// Begins the time in which keys are ignored when another plan comes to the screen.
+pub fn track_visible_plan(model: &mut Model) {
+    let is_covered = model.is_screen_covered() || model.is_too_small();
+    let prompt = plan_prompt(model).filter(|_| !is_covered);
+    let visible_plan = prompt.map(|prompt| (model.screen, prompt.made_at));
+    if model.visible_plan != visible_plan {
+        model.visible_plan = visible_plan;
+        model.plan_guard.restart(model.now.elapsed);
     }
 }
 
@@ -118,7 +117,7 @@ pub fn request_plan(model: &mut Model, request: PlanRequest, is_replan: bool) ->
         model.plan_guard.restart(model.now.elapsed);
         go_to_reset(model);
     }
-    vec![Effect::MakePlan(id, request, model.is_unlocked())]
+    vec![Effect::MakePlan(id, request, is_unlocked(model))]
 }
 
 /// Goes to the reset screen, which leads back to where it is opened.
@@ -132,6 +131,13 @@ pub fn go_to_reset(model: &mut Model) {
 
 /// Checks that another plan over baselines can be made.
 pub fn check_baseline_planning(model: &Model) -> Result<(), String> {
-    model.check_started_writable()?;
-    require(!model.is_writing_baselines(), BEING_WRITTEN_REASON)
+    check_started_writable(model)?;
+    require(!model.baseline_plan.is_applying(), BEING_WRITTEN_REASON)
+}
+
+/// Checks that no run is in progress.
+pub fn check_no_run(model: &Model) -> Result<(), String> {
+    let key = model.key_hint(Command::GoReset);
+    let reason = format!("a run is in progress; {key} shows it");
+    require(!model.reset.is_running(), reason)
 }

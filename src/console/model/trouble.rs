@@ -222,128 +222,126 @@ impl TroubleLine {
     }
 }
 
-impl Model {
-    /// Notes what an observation says that its agent's row did not say yet. Returns whether the bell is
-    /// due.
-    pub fn track_trouble(&mut self, seen: &Observation) -> bool {
-        if seen.state > State::Missing {
-            // A run in progress says nothing of what is wrong.
-            if seen.state != State::Busy {
-                self.trouble.remove(&seen.agent);
-            }
-            return false;
+/// Notes what an observation says that its agent's row did not say yet. Returns whether the bell is
+/// due.
+pub fn track_trouble(model: &mut Model, seen: &Observation) -> bool {
+    if seen.state > State::Missing {
+        // A run in progress says nothing of what is wrong.
+        if seen.state != State::Busy {
+            model.trouble.remove(&seen.agent);
         }
-        let row = self.find_row(&seen.agent);
-        let before = row.map_or(State::Loading, |row| row.read_state());
-        if !self.is_new_trouble(seen) {
-            self.trouble.improve(&seen.agent, seen.state);
-            return false;
-        }
-        let trouble = Trouble {
-            state: seen.state,
-            before,
-            time: self.now.local_time,
-        };
-        let (agent, now) = (&seen.agent, self.now.elapsed);
-        let is_bell_due = self.trouble.add(agent, trouble, now);
-        // The log has one message about a host, for all of its agents.
-        let is_of_host = matches!(seen.state, State::HostKey | State::Unreach | State::Error)
-            && self.hosts.status_of_agent(agent).is_some();
-        if !is_of_host {
-            let text = format!("{agent} {}", seen.state);
-            self.log.add_repeated(&text, self.now.local_time);
-        }
-        is_bell_due && self.preferences.has_bell
+        return false;
     }
+    let row = model.find_row(&seen.agent);
+    let before = row.map_or(State::Loading, |row| row.read_state());
+    if !is_new_trouble(model, seen) {
+        model.trouble.improve(&seen.agent, seen.state);
+        return false;
+    }
+    let trouble = Trouble {
+        state: seen.state,
+        before,
+        time: model.now.local_time,
+    };
+    let (agent, now) = (&seen.agent, model.now.elapsed);
+    let is_bell_due = model.trouble.add(agent, trouble, now);
+    // The log has one message about a host, for all of its agents.
+    let is_of_host = matches!(seen.state, State::HostKey | State::Unreach | State::Error)
+        && model.hosts.status_of_agent(agent).is_some();
+    if !is_of_host {
+        let text = format!("{agent} {}", seen.state);
+        model.log.add_repeated(&text, model.now.local_time);
+    }
+    is_bell_due && model.preferences.has_bell
+}
 
-    /// Whether the agent became worse since the row was read, and not by a run of this console.
-    fn is_new_trouble(&self, seen: &Observation) -> bool {
-        let row = self.find_row(&seen.agent);
-        let Some((row, old)) = row.and_then(|row| Some((row, row.observation.as_deref()?))) else {
-            return false;
-        };
-        let readable = row.last_readable_observation();
-        let is_known = readable.is_some_and(|it| it.state == seen.state);
-        // A memory that is gone is no milder state than one with changed rules.
-        let is_gone = seen.state == State::Missing && old.state != State::Missing;
-        let is_worse = is_gone || seen.state < old.state;
-        is_worse && !is_known && !self.is_own_act(old, seen)
-    }
+/// Whether the agent became worse since the row was read, and not by a run of this console.
+fn is_new_trouble(model: &Model, seen: &Observation) -> bool {
+    let row = model.find_row(&seen.agent);
+    let Some((row, old)) = row.and_then(|row| Some((row, row.observation.as_deref()?))) else {
+        return false;
+    };
+    let readable = row.last_readable_observation();
+    let is_known = readable.is_some_and(|it| it.state == seen.state);
+    // A memory that is gone is no milder state than one with changed rules.
+    let is_gone = seen.state == State::Missing && old.state != State::Missing;
+    let is_worse = is_gone || seen.state < old.state;
+    is_worse && !is_known && !is_own_act(model, old, seen)
+}
 
-    /// Whether a run of this console may have made the difference between two observations of an agent.
-    fn is_own_act(&self, old: &Observation, seen: &Observation) -> bool {
-        if let ResetStage::Run(view) = &self.reset.stage {
-            return view.plan.steps.iter().any(|it| it.agent == seen.agent);
-        }
-        // An observation may have read the memory before the end of the run, and the record after it, or
-        // the other way round.
-        let is_of_last_run = |run: &OwnRun| {
-            let is_during_run = run.ended_at.is_some_and(|end| seen.read_at <= end);
-            is_during_run && run.agents.contains(&seen.agent)
-        };
-        if self.log.own_runs.front().is_some_and(is_of_last_run) {
-            return true;
-        }
-        seen.last_run.as_ref().is_some_and(|last| {
-            let is_run_new = old.last_run.as_ref().is_none_or(|old| old.run != last.run);
-            let may_be_during_run = is_run_new || old.state == State::Busy;
-            may_be_during_run && self.log.find_own_run(&last.run).is_some()
-        })
+/// Whether a run of this console may have made the difference between two observations of an agent.
+fn is_own_act(model: &Model, old: &Observation, seen: &Observation) -> bool {
+    if let ResetStage::Run(view) = &model.reset.stage {
+        return view.plan.steps.iter().any(|it| it.agent == seen.agent);
     }
+    // An observation may have read the memory before the end of the run, and the record after it, or
+    // the other way round.
+    let is_of_last_run = |run: &OwnRun| {
+        let is_during_run = run.ended_at.is_some_and(|end| seen.read_at <= end);
+        is_during_run && run.agents.contains(&seen.agent)
+    };
+    if model.log.own_runs.front().is_some_and(is_of_last_run) {
+        return true;
+    }
+    seen.last_run.as_ref().is_some_and(|last| {
+        let is_run_new = old.last_run.as_ref().is_none_or(|old| old.run != last.run);
+        let may_be_during_run = is_run_new || old.state == State::Busy;
+        may_be_during_run && model.log.find_own_run(&last.run).is_some()
+    })
+}
 
-    /// Returns the agent whose new trouble is announced: the worst, except that of the agent on the
-    /// screen.
-    pub fn announced_trouble(&self) -> Option<&str> {
-        let here = self.agent_on_screen();
-        let worst = self.trouble.worst.as_deref()?;
-        if Some(worst) == here {
-            self.trouble.worst_but(here)
-        } else {
-            Some(worst)
-        }
+/// Returns the agent whose new trouble is announced: the worst, except that of the agent on the
+/// screen.
+pub fn announced_trouble(model: &Model) -> Option<&str> {
+    let here = agent_on_screen(model);
+    let worst = model.trouble.worst.as_deref()?;
+    if Some(worst) == here {
+        model.trouble.worst_but(here)
+    } else {
+        Some(worst)
     }
+}
 
-    /// Returns the agent on the agent screen, if it is the current screen.
-    pub fn agent_on_screen(&self) -> Option<&str> {
-        (self.screen == Screen::Agent).then_some(self.agent.agent.as_str())
-    }
+/// Returns the agent on the agent screen, if it is the current screen.
+pub fn agent_on_screen(model: &Model) -> Option<&str> {
+    (model.screen == Screen::Agent).then_some(model.agent.agent.as_str())
+}
 
-    /// Returns the line about new trouble.
-    pub fn trouble_line(&self) -> Option<TroubleLine> {
-        let items = &self.trouble.items;
-        let here = self.agent_on_screen().filter(|it| items.contains_key(*it));
-        let announced = self.announced_trouble();
-        let trouble = items.get(announced.or(here)?)?;
-        let is_text_typed =
-            self.input_line.is_some() || self.key_context() == KeyContext::EditorTyping;
-        Some(TroubleLine {
-            state: trouble.state,
-            time: format_time(self.now.local_time, trouble.time),
-            agent: announced.map(str::to_string),
-            others: items.len() - 1 - usize::from(announced.is_some() && here.is_some()),
-            key: (!is_text_typed).then(|| self.key_hint(Command::GoToTrouble)),
-        })
-    }
+/// Returns the line about new trouble.
+pub fn trouble_line(model: &Model) -> Option<TroubleLine> {
+    let items = &model.trouble.items;
+    let here = agent_on_screen(model).filter(|it| items.contains_key(*it));
+    let announced = announced_trouble(model);
+    let trouble = items.get(announced.or(here)?)?;
+    let is_text_typed =
+        model.input_line.is_some() || model.key_context() == KeyContext::EditorTyping;
+    Some(TroubleLine {
+        state: trouble.state,
+        time: format_time(model.now.local_time, trouble.time),
+        agent: announced.map(str::to_string),
+        others: items.len() - 1 - usize::from(announced.is_some() && here.is_some()),
+        key: (!is_text_typed).then(|| model.key_hint(Command::GoToTrouble)),
+    })
+}
 
-    /// Whether the agent screen shows the agent that the trouble key opened.
-    pub fn is_at_visited_trouble(&self) -> bool {
-        let visit = self.trouble.visit.as_ref();
-        visit.is_some_and(|visit| self.agent_on_screen() == Some(&visit.agent))
-    }
+/// Whether the agent screen shows the agent that the trouble key opened.
+pub fn is_at_visited_trouble(model: &Model) -> bool {
+    let visit = model.trouble.visit.as_ref();
+    visit.is_some_and(|visit| agent_on_screen(model) == Some(&visit.agent))
+}
 
-    /// Checks that the trouble key has somewhere to go.
-    pub fn check_trouble(&self) -> Result<(), String> {
-        if self.announced_trouble().is_some() || self.is_at_visited_trouble() {
-            return Ok(());
-        }
-        let bad = State::ALL.into_iter().filter(|it| it.needs_attention());
-        let bad: usize = bad.map(|state| self.rows.count(state)).sum();
-        Err(if bad > 0 && self.screen != Screen::Fleet {
-            let agents = format_count(bad as u64, "agent");
-            let key = self.key_hint(Command::GoFleet);
-            format!("no new trouble; {key} lists {agents} in need of attention")
-        } else {
-            "no new trouble: no agent has become worse since you last looked".to_string()
-        })
+/// Checks that the trouble key has somewhere to go.
+pub fn check_trouble(model: &Model) -> Result<(), String> {
+    if announced_trouble(model).is_some() || is_at_visited_trouble(model) {
+        return Ok(());
     }
+    let bad = State::ALL.into_iter().filter(|it| it.needs_attention());
+    let bad: usize = bad.map(|state| model.rows.count(state)).sum();
+    Err(if bad > 0 && model.screen != Screen::Fleet {
+        let agents = format_count(bad as u64, "agent");
+        let key = model.key_hint(Command::GoFleet);
+        format!("no new trouble; {key} lists {agents} in need of attention")
+    } else {
+        "no new trouble: no agent has become worse since you last looked".to_string()
+    })
 }

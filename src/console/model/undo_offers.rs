@@ -5,6 +5,8 @@ use chrono::{DateTime, FixedOffset};
 use unicode_width::UnicodeWidthStr;
 
 use super::Model;
+use super::baseline_targets::{subject_baseline, target_baselines};
+use super::targets::{is_undoable_change, subject_agent, target_agents};
 use crate::base::quantity::format_count;
 use crate::base::untrusted;
 use crate::console::age::format_age;
@@ -15,7 +17,7 @@ use crate::console::screens::baselines::state::BaselinesPage;
 use crate::console::screens::log::state::{LogRow, OwnBaselineChange, OwnRun, RunSummary};
 use crate::console::screens::reset::state::{PlanRequest, REDO_VERB, ResetStage};
 use crate::console::widgets::canvas::shorten_untrusted;
-use crate::engine::{LastRun, Operation, Outcome, UndoTarget};
+use crate::engine::{LastRun, Operation, UndoTarget};
 
 /// The version from before the last change, in the engine's words.
 pub const PREVIOUS_VERSION: &str = "previous";
@@ -110,320 +112,286 @@ impl UndoOffer {
     }
 }
 
-impl Model {
-    /// Returns the acts that the undo key offers, the first one first. There is always one: without a
-    /// known act, the plan of the engine says what it lacks.
-    pub fn undo_offers(&self) -> Vec<UndoOffer> {
-        let runs = self.log.own_runs.iter();
-        let runs = runs.filter_map(|own| self.own_run_offer(own));
-        let changes = self.log.own_changes.iter();
-        let changes = changes.filter_map(|own| self.own_change_offer(own));
-        let own = runs.chain(changes).collect();
-        rank_offers(self.subject_undo(), self.is_undo_subject_chosen(), own)
-    }
+/// Returns the acts that the undo key offers, the first one first. There is always one: without a
+/// known act, the plan of the engine says what it lacks.
+pub fn undo_offers(model: &Model) -> Vec<UndoOffer> {
+    let runs = model.log.own_runs.iter();
+    let runs = runs.filter_map(|own| own_run_offer(model, own));
+    let changes = model.log.own_changes.iter();
+    let changes = changes.filter_map(|own| own_change_offer(model, own));
+    let own = runs.chain(changes).collect();
+    rank_offers(subject_undo(model), is_undo_subject_chosen(model), own)
+}
 
-    /// Returns the undos that the redo key offers, the first one first.
-    pub fn redo_offers(&self) -> Vec<UndoOffer> {
-        let own = self.log.own_runs.iter();
-        let own = own.filter_map(|own| self.own_redo_offer(own)).collect();
-        let is_chosen = self.screen != Screen::Agent && !self.fleet.marks.is_empty();
-        rank_offers(self.subject_redo(), is_chosen, own)
-    }
+/// Returns the undos that the redo key offers, the first one first.
+pub fn redo_offers(model: &Model) -> Vec<UndoOffer> {
+    let own = model.log.own_runs.iter();
+    let own = own.filter_map(|own| own_redo_offer(model, own)).collect();
+    let is_chosen = model.screen != Screen::Agent && !model.fleet.marks.is_empty();
+    rank_offers(subject_redo(model), is_chosen, own)
+}
 
-    /// Returns the act that the plan on the screen takes back, if an undo or redo key asked for it.
-    pub fn planned_undo_offer(&self) -> Option<&UndoOffer> {
-        let offer = self.undo_offers.list.get(self.undo_offers.current)?;
-        let is_planned = match &offer.plan {
-            OfferedPlan::Runs(target) => {
-                let request = match &self.reset.stage {
-                    ResetStage::Planning(request) => request,
-                    ResetStage::Plan(view) => &view.request,
-                    _ => return None,
-                };
-                let is_same = matches!(request, PlanRequest::Undo(it, _) if it == target);
-                is_same && self.screen == Screen::Reset
-            }
-            OfferedPlan::Baselines { names, version } => {
-                let request = match &self.baseline_plan.stage {
-                    BaselinePlanStage::Planning(request) => request,
-                    BaselinePlanStage::Plan(view) | BaselinePlanStage::Applying(view) => {
-                        &view.request
-                    }
-                    BaselinePlanStage::Empty => return None,
-                };
-                let is_same = matches!(request, BaselinePlanRequest::Restore { names: planned, version: of }
-                    if planned == names && of == version);
-                is_same && self.screen == Screen::BaselinePlan
-            }
-        };
-        is_planned.then_some(offer)
-    }
-
-    /// Whether the operator has chosen what to undo: by marks, or by a screen about one act.
-    fn is_undo_subject_chosen(&self) -> bool {
-        match self.screen {
-            Screen::Fleet => !self.fleet.marks.is_empty(),
-            Screen::Baselines => {
-                self.baselines.page == BaselinesPage::List && !self.baselines.marks.is_empty()
-            }
-            Screen::Agent => false,
-            _ => true,
+/// Returns the act that the plan on the screen takes back, if an undo or redo key asked for it.
+pub fn planned_undo_offer(model: &Model) -> Option<&UndoOffer> {
+    let offer = model.undo_offers.list.get(model.undo_offers.current)?;
+    let is_planned = match &offer.plan {
+        OfferedPlan::Runs(target) => {
+            let request = match &model.reset.stage {
+                ResetStage::Planning(request) => request,
+                ResetStage::Plan(view) => &view.request,
+                _ => return None,
+            };
+            let is_same = matches!(request, PlanRequest::Undo(it, _) if it == target);
+            is_same && model.screen == Screen::Reset
         }
-    }
-
-    /// Returns the undo of what a key is about: the marks, the row under the cursor, or what the screen
-    /// shows.
-    fn subject_undo(&self) -> Option<UndoOffer> {
-        match (self.screen, &self.reset.stage) {
-            (Screen::Reset, ResetStage::Result(result)) => {
-                return Some(UndoOffer {
-                    verb: result.verb,
-                    names: self.undoable_agents(result),
-                    time: Some(result.ended_at),
-                    run_id: Some(result.run_id.clone()),
-                    plan: OfferedPlan::Runs(UndoTarget::Run(result.run_id.clone())),
-                });
-            }
-            (Screen::Log | Screen::Editor, _) => return self.undone_save(),
-            (Screen::Baselines, _) => return self.baseline_subject_undo(),
-            (Screen::Fleet, _) if !self.fleet.marks.is_empty() => {}
-            _ => {
-                if let Some(save) = self.last_standing_save() {
-                    return Some(save);
-                }
-            }
+        OfferedPlan::Baselines { names, version } => {
+            let request = match &model.baseline_plan.stage {
+                BaselinePlanStage::Planning(request) => request,
+                BaselinePlanStage::Plan(view) | BaselinePlanStage::Applying(view) => &view.request,
+                BaselinePlanStage::Empty => return None,
+            };
+            let is_same = matches!(request, BaselinePlanRequest::Restore { names: planned, version: of }
+                if planned == names && of == version);
+            is_same && model.screen == Screen::BaselinePlan
         }
-        let agents = self.target_agents();
-        let mut runs = agents.iter().map(|agent| self.last_undoable_change(agent));
-        let first = runs.next().flatten();
-        // Agents that different acts changed have no common verb and age.
-        let common = first.filter(|first| runs.all(|other| other.as_ref() == Some(first)));
-        (!agents.is_empty()).then(|| UndoOffer {
-            verb: common.as_ref().map_or("last run of", |run| run.verb),
-            names: agents.clone(),
-            time: common.as_ref().map(|run| run.time),
-            run_id: common.map(|run| run.run_id),
-            plan: OfferedPlan::Runs(UndoTarget::Agents(agents)),
-        })
-    }
+    };
+    is_planned.then_some(offer)
+}
 
-    /// Returns the last change of an agent that can be undone. The log may be older than the
-    /// observation.
-    fn last_undoable_change(&self, agent: &str) -> Option<UndoableChange> {
-        let row = self.find_row(agent);
-        let seen = row.and_then(|row| row.latest_observation()?.last_run.as_ref());
-        let newest_record = self.log.runs.first().map(|run| run.ended_at);
-        let is_newer = |last: &&LastRun| newest_record.is_none_or(|newest| newest < last.time);
-        let seen = seen.filter(|last| is_undoable_change(last));
-        if let Some(last) = seen.filter(is_newer) {
-            return Some(UndoableChange {
-                verb: last.operation.as_str(),
-                time: last.time,
-                run_id: last.run.clone(),
+/// Whether the operator has chosen what to undo: by marks, or by a screen about one act.
+fn is_undo_subject_chosen(model: &Model) -> bool {
+    match model.screen {
+        Screen::Fleet => !model.fleet.marks.is_empty(),
+        Screen::Baselines => {
+            model.baselines.page == BaselinesPage::List && !model.baselines.marks.is_empty()
+        }
+        Screen::Agent => false,
+        _ => true,
+    }
+}
+
+/// Returns the undo of what a key is about: the marks, the row under the cursor, or what the screen
+/// shows.
+fn subject_undo(model: &Model) -> Option<UndoOffer> {
+    match (model.screen, &model.reset.stage) {
+        (Screen::Reset, ResetStage::Result(result)) => {
+            return Some(UndoOffer {
+                verb: result.verb,
+                names: model.log.undoable_agents(result),
+                time: Some(result.ended_at),
+                run_id: Some(result.run_id.clone()),
+                plan: OfferedPlan::Runs(UndoTarget::Run(result.run_id.clone())),
             });
         }
-        let mut runs = self.log.runs.iter();
-        let run = runs.find(|run| run.undoable_agents().any(|it| it == agent))?;
-        Some(UndoableChange {
-            verb: run.verb(),
-            time: run.ended_at,
-            run_id: run.run_id.clone(),
-        })
-    }
-
-    /// Returns the undo of the last change of the baselines that a key is about.
-    fn baseline_subject_undo(&self) -> Option<UndoOffer> {
-        let names = self.target_baselines();
-        match names.as_slice() {
-            [] => None,
-            [name] => Some(self.undo_of_last_change(name)),
-            _ => Some(undo_to_previous(names)),
-        }
-    }
-
-    /// Returns the undo of the last change of a baseline that the log knows, else a return to the version
-    /// before.
-    fn undo_of_last_change(&self, name: &str) -> UndoOffer {
-        let last = self.last_change_of_baseline(name);
-        let undo = last.and_then(RunSummary::undo_of_save);
-        undo.unwrap_or_else(|| undo_to_previous(vec![name.to_string()]))
-    }
-
-    fn last_change_of_baseline(&self, name: &str) -> Option<&RunSummary> {
-        let mut runs = self.log.runs.iter();
-        runs.find(|run| run.replaced_baseline().is_some_and(|(it, _)| it == name))
-    }
-
-    /// Returns the undo of a run of this console for the agents for which it still stands.
-    fn own_run_offer(&self, own: &OwnRun) -> Option<UndoOffer> {
-        let is_change = !matches!(own.request, PlanRequest::Undo(..));
-        let known = self.log.find_run(&own.run_id);
-        let time = known.map(|run| run.ended_at).or(own.ended_at);
-        let time = time.filter(|_| is_change)?;
-        let stands = |agent: &&String| {
-            let is_undone = known.is_some_and(|run| run.undone_agents.contains(agent));
-            !is_undone && self.find_row(agent).is_some()
-        };
-        let names: Vec<String> = own.agents.iter().filter(stands).cloned().collect();
-        let run = own.run_id.clone();
-        let target = match names.len() {
-            0 => return None,
-            count if count == own.agents.len() => UndoTarget::Run(run),
-            _ => UndoTarget::RunAgents(run, names.clone()),
-        };
-        Some(UndoOffer {
-            verb: own.request.verb(),
-            names,
-            time: Some(time),
-            run_id: Some(own.run_id.clone()),
-            plan: OfferedPlan::Runs(target),
-        })
-    }
-
-    /// Returns the undo of a change that this console made to baselines, for those whose newest change
-    /// it is.
-    fn own_change_offer(&self, own: &OwnBaselineChange) -> Option<UndoOffer> {
-        let runs = own.run_ids.iter().filter_map(|id| self.log.find_run(id));
-        let stands = |run: &&RunSummary| {
-            let Some((name, _)) = run.replaced_baseline() else {
-                return false;
-            };
-            let standing = match run.restored_version() {
-                // What took another change back is redone by taking that change again.
-                Some(_) if own.is_undo => None,
-                Some(_) => self.last_change_of_baseline(&name),
-                None => self.standing_save_of(&name, |_| false),
-            };
-            standing.is_some_and(|it| it.run_id == run.run_id)
-        };
-        let runs: Vec<&RunSummary> = runs.filter(stands).collect();
-        match runs.as_slice() {
-            [] => None,
-            [one] => one.undo_of_save(),
-            many => {
-                // One version names what several baselines were only if it is the one before the last.
-                let names = many.iter().filter_map(|run| {
-                    let (name, _) = run.replaced_baseline()?;
-                    let last = self.last_change_of_baseline(&name)?;
-                    (last.run_id == run.run_id).then_some(name)
-                });
-                let names: Vec<String> = names.collect();
-                (!names.is_empty()).then(|| UndoOffer {
-                    verb: many[0].verb(),
-                    names: names.clone(),
-                    time: many.iter().map(|run| run.ended_at).max(),
-                    run_id: None,
-                    plan: OfferedPlan::Baselines {
-                        names,
-                        version: PREVIOUS_VERSION.to_string(),
-                    },
-                })
+        (Screen::Log | Screen::Editor, _) => return undone_save(model),
+        (Screen::Baselines, _) => return baseline_subject_undo(model),
+        (Screen::Fleet, _) if !model.fleet.marks.is_empty() => {}
+        _ => {
+            if let Some(save) = last_standing_save(model) {
+                return Some(save);
             }
         }
     }
+    let agents = target_agents(model);
+    let mut runs = agents
+        .iter()
+        .map(|agent| last_undoable_change(model, agent));
+    let first = runs.next().flatten();
+    // Agents that different acts changed have no common verb and age.
+    let common = first.filter(|first| runs.all(|other| other.as_ref() == Some(first)));
+    (!agents.is_empty()).then(|| UndoOffer {
+        verb: common.as_ref().map_or("last run of", |run| run.verb),
+        names: agents.clone(),
+        time: common.as_ref().map(|run| run.time),
+        run_id: common.map(|run| run.run_id),
+        plan: OfferedPlan::Runs(UndoTarget::Agents(agents)),
+    })
+}
 
-    /// Returns the redo of what the target agents had undone last.
-    fn subject_redo(&self) -> Option<UndoOffer> {
-        let names = self.target_agents();
-        let mut undos = self.log.redoable_runs();
-        let last = undos.find(|(_, agents)| agents.iter().any(|it| names.iter().any(|n| n == it)));
-        (!names.is_empty()).then(|| UndoOffer {
-            verb: Operation::Undo.as_str(),
-            names: names.clone(),
-            time: last.as_ref().map(|(run, _)| run.ended_at),
-            run_id: last.map(|(run, _)| run.run_id.clone()),
-            plan: OfferedPlan::Runs(UndoTarget::Redo(names)),
-        })
+/// Returns the last change of an agent that can be undone. The log may be older than the
+/// observation.
+fn last_undoable_change(model: &Model, agent: &str) -> Option<UndoableChange> {
+    let row = model.find_row(agent);
+    let seen = row.and_then(|row| row.latest_observation()?.last_run.as_ref());
+    let newest_record = model.log.runs.first().map(|run| run.ended_at);
+    let is_newer = |last: &&LastRun| newest_record.is_none_or(|newest| newest < last.time);
+    let seen = seen.filter(|last| is_undoable_change(last));
+    if let Some(last) = seen.filter(is_newer) {
+        return Some(UndoableChange {
+            verb: last.operation.as_str(),
+            time: last.time,
+            run_id: last.run.clone(),
+        });
     }
+    let mut runs = model.log.runs.iter();
+    let run = runs.find(|run| run.undoable_agents().any(|it| it == agent))?;
+    Some(UndoableChange {
+        verb: run.verb(),
+        time: run.ended_at,
+        run_id: run.run_id.clone(),
+    })
+}
 
-    /// Returns the redo of an undo of this console, for the agents for which it still stands.
-    fn own_redo_offer(&self, own: &OwnRun) -> Option<UndoOffer> {
-        let is_undo =
-            matches!(own.request, PlanRequest::Undo(..)) && own.request.verb() != REDO_VERB;
-        let known = self.log.find_run(&own.run_id);
-        let time = known.map(|run| run.ended_at).or(own.ended_at);
-        let time = time.filter(|_| is_undo)?;
-        let mut undos = self.log.redoable_runs();
-        let names: Vec<String> = match undos.find(|(run, _)| run.run_id == own.run_id) {
-            Some((_, agents)) => agents.into_iter().map(str::to_string).collect(),
-            None if known.is_some() => Vec::new(),
-            None => own.agents.clone(),
+/// Returns the undo of the last change of the baselines that a key is about.
+fn baseline_subject_undo(model: &Model) -> Option<UndoOffer> {
+    let names = target_baselines(model);
+    match names.as_slice() {
+        [] => None,
+        [name] => Some(undo_of_last_change(model, name)),
+        _ => Some(undo_to_previous(names)),
+    }
+}
+
+/// Returns the undo of the last change of a baseline that the log knows, else a return to the version
+/// before.
+fn undo_of_last_change(model: &Model, name: &str) -> UndoOffer {
+    let last = model.log.last_change_of_baseline(name);
+    let undo = last.and_then(RunSummary::undo_of_save);
+    undo.unwrap_or_else(|| undo_to_previous(vec![name.to_string()]))
+}
+
+/// Returns the undo of a run of this console for the agents for which it still stands.
+fn own_run_offer(model: &Model, own: &OwnRun) -> Option<UndoOffer> {
+    let is_change = !matches!(own.request, PlanRequest::Undo(..));
+    let known = model.log.find_run(&own.run_id);
+    let time = known.map(|run| run.ended_at).or(own.ended_at);
+    let time = time.filter(|_| is_change)?;
+    let stands = |agent: &&String| {
+        let is_undone = known.is_some_and(|run| run.undone_agents.contains(agent));
+        !is_undone && model.find_row(agent).is_some()
+    };
+    let names: Vec<String> = own.agents.iter().filter(stands).cloned().collect();
+    let run = own.run_id.clone();
+    let target = match names.len() {
+        0 => return None,
+        count if count == own.agents.len() => UndoTarget::Run(run),
+        _ => UndoTarget::RunAgents(run, names.clone()),
+    };
+    Some(UndoOffer {
+        verb: own.request.verb(),
+        names,
+        time: Some(time),
+        run_id: Some(own.run_id.clone()),
+        plan: OfferedPlan::Runs(target),
+    })
+}
+
+/// Returns the undo of a change that this console made to baselines, for those whose newest change
+/// it is.
+fn own_change_offer(model: &Model, own: &OwnBaselineChange) -> Option<UndoOffer> {
+    let runs = own.run_ids.iter().filter_map(|id| model.log.find_run(id));
+    let stands = |run: &&RunSummary| {
+        let Some((name, _)) = run.replaced_baseline() else {
+            return false;
         };
-        let is_configured = |name: &String| self.find_row(name).is_some();
-        let names: Vec<String> = names.into_iter().filter(is_configured).collect();
-        (!names.is_empty()).then(|| UndoOffer {
-            verb: Operation::Undo.as_str(),
-            names: names.clone(),
-            time: Some(time),
-            run_id: Some(own.run_id.clone()),
-            plan: OfferedPlan::Runs(UndoTarget::Redo(names)),
-        })
-    }
-
-    /// Returns the undo of the save that a key is about: that of the row in the log, or the last one of
-    /// the baseline in the editor. `None` on other screens, and for a row that is no save.
-    pub fn undone_save(&self) -> Option<UndoOffer> {
-        match self.screen {
-            Screen::Log => match self.log.rows().get(self.log.cursor)? {
-                LogRow::Run(run) => run.undo_of_save(),
-                LogRow::Message(_) => None,
-            },
-            Screen::Editor => Some(self.undo_of_last_change(self.subject_baseline()?)),
-            _ => None,
+        let standing = match run.restored_version() {
+            // What took another change back is redone by taking that change again.
+            Some(_) if own.is_undo => None,
+            Some(_) => model.log.last_change_of_baseline(&name),
+            None => model.log.standing_save(&name, |_| false),
+        };
+        standing.is_some_and(|it| it.run_id == run.run_id)
+    };
+    let runs: Vec<&RunSummary> = runs.filter(stands).collect();
+    match runs.as_slice() {
+        [] => None,
+        [one] => one.undo_of_save(),
+        many => {
+            // One version names what several baselines were only if it is the one before the last.
+            let names = many.iter().filter_map(|run| {
+                let (name, _) = run.replaced_baseline()?;
+                let last = model.log.last_change_of_baseline(&name)?;
+                (last.run_id == run.run_id).then_some(name)
+            });
+            let names: Vec<String> = names.collect();
+            (!names.is_empty()).then(|| UndoOffer {
+                verb: many[0].verb(),
+                names: names.clone(),
+                time: many.iter().map(|run| run.ended_at).max(),
+                run_id: None,
+                plan: OfferedPlan::Baselines {
+                    names,
+                    version: PREVIOUS_VERSION.to_string(),
+                },
+            })
         }
     }
+}
 
-    /// Returns the undo of the last save of the baseline of the agent that a key is about, unless it was
-    /// taken back, or a later run changed the agent.
-    fn last_standing_save(&self) -> Option<UndoOffer> {
-        let agent = self.subject_agent()?;
-        let name = self.subject_baseline()?;
-        let changes_agent = |run: &RunSummary| run.undoable_agents().any(|it| it == agent);
-        self.standing_save_of(name, changes_agent)?.undo_of_save()
-    }
+/// Returns the redo of what the target agents had undone last.
+fn subject_redo(model: &Model) -> Option<UndoOffer> {
+    let names = target_agents(model);
+    let mut undos = model.log.redoable_runs();
+    let last = undos.find(|(_, agents)| agents.iter().any(|it| names.iter().any(|n| n == it)));
+    (!names.is_empty()).then(|| UndoOffer {
+        verb: Operation::Undo.as_str(),
+        names: names.clone(),
+        time: last.as_ref().map(|(run, _)| run.ended_at),
+        run_id: last.map(|(run, _)| run.run_id.clone()),
+        plan: OfferedPlan::Runs(UndoTarget::Redo(names)),
+    })
+}
 
-    /// Returns the run of the last save of a baseline that was not taken back. The search ends at a run
-    /// for which `is_end` holds.
-    fn standing_save_of(
-        &self,
-        name: &str,
-        is_end: impl Fn(&RunSummary) -> bool,
-    ) -> Option<&RunSummary> {
-        // The version that a restore put back: the changes since that version do not stand.
-        let mut restored = None;
-        for run in &self.log.runs {
-            if is_end(run) {
-                return None;
-            }
-            let Some((_, replaced)) = run.replaced_baseline().filter(|(it, _)| it == name) else {
-                continue;
-            };
-            match (restored, run.restored_version()) {
-                (Some(version), _) if version == replaced => restored = None,
-                (Some(_), _) => {}
-                (None, Some(version)) => restored = Some(version),
-                (None, None) => return Some(run),
-            }
-        }
-        None
-    }
+/// Returns the redo of an undo of this console, for the agents for which it still stands.
+fn own_redo_offer(model: &Model, own: &OwnRun) -> Option<UndoOffer> {
+    let is_undo = matches!(own.request, PlanRequest::Undo(..)) && own.request.verb() != REDO_VERB;
+    let known = model.log.find_run(&own.run_id);
+    let time = known.map(|run| run.ended_at).or(own.ended_at);
+    let time = time.filter(|_| is_undo)?;
+    let mut undos = model.log.redoable_runs();
+    let names: Vec<String> = match undos.find(|(run, _)| run.run_id == own.run_id) {
+        Some((_, agents)) => agents.into_iter().map(str::to_string).collect(),
+        None if known.is_some() => Vec::new(),
+        None => own.agents.clone(),
+    };
+    let is_configured = |name: &String| model.find_row(name).is_some();
+    let names: Vec<String> = names.into_iter().filter(is_configured).collect();
+    (!names.is_empty()).then(|| UndoOffer {
+        verb: Operation::Undo.as_str(),
+        names: names.clone(),
+        time: Some(time),
+        run_id: Some(own.run_id.clone()),
+        plan: OfferedPlan::Runs(UndoTarget::Redo(names)),
+    })
+}
 
-    /// Checks that another act can be undone in place of the planned one.
-    pub fn check_other_undo(&self) -> Result<(), String> {
-        let key = self.key_hint(Command::PlanUndo);
-        require(
-            self.planned_undo_offer().is_some(),
-            format!("only a plan that {key} asked for has others"),
-        )?;
-        let has_others = self.undo_offers.list.len() >= 2;
-        require(has_others, "no other act of this console to undo")
+/// Returns the undo of the save that a key is about: that of the row in the log, or the last one of
+/// the baseline in the editor. `None` on other screens, and for a row that is no save.
+pub fn undone_save(model: &Model) -> Option<UndoOffer> {
+    match model.screen {
+        Screen::Log => match model.log.rows().get(model.log.cursor)? {
+            LogRow::Run(run) => run.undo_of_save(),
+            LogRow::Message(_) => None,
+        },
+        Screen::Editor => Some(undo_of_last_change(model, subject_baseline(model)?)),
+        _ => None,
     }
+}
 
-    /// Returns the age of the act that the plan on the screen takes back.
-    pub fn undo_offer_age(&self) -> Option<String> {
-        let time = self.planned_undo_offer()?.time?;
-        Some(format_age(self.now.local_time, time))
-    }
+/// Returns the undo of the last save of the baseline of the agent that a key is about, unless it was
+/// taken back, or a later run changed the agent.
+fn last_standing_save(model: &Model) -> Option<UndoOffer> {
+    let agent = subject_agent(model)?;
+    let name = subject_baseline(model)?;
+    let changes_agent = |run: &RunSummary| run.undoable_agents().any(|it| it == agent);
+    model.log.standing_save(name, changes_agent)?.undo_of_save()
+}
+
+/// Checks that another act can be undone in place of the planned one.
+pub fn check_other_undo(model: &Model) -> Result<(), String> {
+    let key = model.key_hint(Command::PlanUndo);
+    require(
+        planned_undo_offer(model).is_some(),
+        format!("only a plan that {key} asked for has others"),
+    )?;
+    let has_others = model.undo_offers.list.len() >= 2;
+    require(has_others, "no other act of this console to undo")
+}
+
+/// Returns the age of the act that the plan on the screen takes back.
+pub fn undo_offer_age(model: &Model) -> Option<String> {
+    let time = planned_undo_offer(model)?.time?;
+    Some(format_age(model.now.local_time, time))
 }
 
 impl RunSummary {
@@ -441,13 +409,6 @@ impl RunSummary {
             },
         })
     }
-}
-
-/// Whether the last run of an agent is a change that the undo key takes back. An undo is not: another
-/// key takes that back.
-pub(super) fn is_undoable_change(last: &LastRun) -> bool {
-    let is_change = last.operation.is_undoable() && last.operation != Operation::Undo;
-    is_change && last.outcome == Outcome::Ok
 }
 
 /// Returns the plan that puts back what these baselines were before their last change.

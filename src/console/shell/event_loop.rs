@@ -373,7 +373,7 @@ impl Console {
             }
         }
         // A run in progress keeps its config.
-        let is_running = self.model.is_running();
+        let is_running = self.model.reset.is_running();
         let Some(msg) = (!is_running).then(|| self.runner.adopt_config()).flatten() else {
             return Ok(true);
         };

@@ -4,18 +4,23 @@
 use std::path::PathBuf;
 
 use crate::base::error::Error;
-use crate::console::command::Command;
+use crate::console::command::{Command, require};
 use crate::console::handoff::{ClipboardText, CopyOutcome, HandoffRequest, PagerText};
 use crate::console::message::Effect;
 use crate::console::model::Model;
+use crate::console::model::copied_text::{clipboard_text, pager_text};
+use crate::console::model::read_only::{check_writable, is_unlocked, unlock_hint};
+use crate::console::model::targets::{
+    check_subject_is_reset, no_subject_reason, selected_entry, subject_agent,
+};
 use crate::console::screen::Screen;
 use crate::console::screens::archives::state::NO_ENTRY_REASON;
 use crate::console::screens::editor;
-use crate::engine::OpenedBaseline;
+use crate::engine::{OpenedBaseline, Protection};
 
 /// Copies the text that a command is about.
 pub fn copy_to_clipboard(model: &mut Model, command: Command) -> Vec<Effect> {
-    match model.clipboard_text(command) {
+    match clipboard_text(model, command) {
         Ok(clip) => vec![Effect::CopyToClipboard(clip)],
         Err(why) => {
             model.show_hint(&why);
@@ -26,7 +31,7 @@ pub fn copy_to_clipboard(model: &mut Model, command: Command) -> Vec<Effect> {
 
 /// Requests the patch of the agent that a key is about.
 pub fn request_patch(model: &mut Model) -> Option<Effect> {
-    let agent = model.subject_agent().map(str::to_string);
+    let agent = subject_agent(model).map(str::to_string);
     agent.map(Effect::PreparePatch)
 }
 
@@ -84,7 +89,7 @@ pub(super) fn handle_copied(
 
 /// Requests the baseline of the agent that a key is about, to edit it.
 pub fn request_edit(model: &mut Model) -> Vec<Effect> {
-    let Some(agent) = model.subject_agent().map(str::to_string) else {
+    let Some(agent) = subject_agent(model).map(str::to_string) else {
         return Vec::new();
     };
     model.handoff_request = Some(HandoffRequest::EditBaseline(agent.clone()));
@@ -130,7 +135,7 @@ pub(super) fn save_marked_lines(model: &mut Model, path: &str) -> Vec<Effect> {
 
 /// Opens the text on the screen in the pager, or requests the entry under the cursor.
 pub fn open_pager(model: &mut Model) -> Vec<Effect> {
-    if let Some(page) = model.pager_text() {
+    if let Some(page) = pager_text(model) {
         return vec![Effect::OpenPager(page)];
     }
     if model.screen == Screen::Archives {
@@ -141,7 +146,7 @@ pub fn open_pager(model: &mut Model) -> Vec<Effect> {
         model.handoff_request = Some(HandoffRequest::ReadSource(source.clone()));
         return vec![Effect::LoadSource(source)];
     }
-    match model.selected_entry() {
+    match selected_entry(model) {
         Ok((agent, entry)) => {
             model.handoff_request = Some(HandoffRequest::ReadEntry(agent.clone(), entry.clone()));
             vec![Effect::LoadEntry(agent, entry)]
@@ -170,4 +175,23 @@ pub(super) fn handle_entry(
             Vec::new()
         }
     }
+}
+
+/// Checks that the external editor may change the baseline of the agent that a key is about.
+pub fn check_external_edit(model: &Model) -> Result<(), String> {
+    let agent = subject_agent(model).ok_or_else(|| no_subject_reason(model))?;
+    check_subject_is_reset(model)?;
+    let row = model.find_row(agent);
+    let observation = row.and_then(|row| row.latest_observation());
+    let protected = observation.is_some_and(|seen| seen.protection == Protection::ReadOnly);
+    let is_modified = model.editor.as_ref().is_some_and(|it| it.is_modified);
+    require(
+        !is_modified,
+        "the editor has changes that are not saved: save or leave it first",
+    )?;
+    require(
+        !protected || is_unlocked(model),
+        format!("agent is protected as read-only; {}", unlock_hint(model)),
+    )?;
+    check_writable(model)
 }

@@ -10,12 +10,19 @@ use crate::console::keys::key::{Key, KeyCode};
 use crate::console::keys::keymap::{CONFIRM_KEY, KeyMeaning};
 use crate::console::message::Effect;
 use crate::console::model::Model;
+use crate::console::model::plans::{has_plan, plan_prompt};
+use crate::console::model::visible_text::{has_text, visible_pane};
 use crate::console::overlay::{Overlay, PendingKeys};
 use crate::console::screen::Screen;
 use crate::console::screens;
 use crate::console::screens::baseline_plan::state::BaselinePlanStage;
+use crate::console::screens::fleet::visible_agents::{
+    refresh_outdated_order, refresh_visible_agents,
+};
 use crate::console::screens::reset::state::ResetStage;
-use crate::console::screens::{agent, archives, baseline_plan, baselines, editor, fleet};
+use crate::console::screens::{
+    agent, archives, baseline_plan, baselines, editor, fleet, search_query,
+};
 use crate::console::widgets::prompt::{Prompt, PromptPurpose};
 
 /// More printable keys than this in one read look like pasted text.
@@ -63,7 +70,7 @@ pub(super) fn handle_keys(model: &mut Model, keys: Vec<Key>) -> Vec<Effect> {
         settle(model);
         if was_covered && !model.is_screen_covered() {
             // Rows stood still below the overlay.
-            model.refresh_outdated_order();
+            refresh_outdated_order(model);
         }
     }
     trouble::end_shown_trouble(model, cursor_before.as_deref());
@@ -143,7 +150,7 @@ fn is_typing_in_overlay(model: &Model) -> bool {
 
 /// Whether a plan ignores the keys that arrive now.
 fn is_plan_guarded(model: &Model) -> bool {
-    model.has_plan() && !model.is_screen_covered() && model.plan_guard.is_active(model.now.elapsed)
+    has_plan(model) && !model.is_screen_covered() && model.plan_guard.is_active(model.now.elapsed)
 }
 
 /// Whether a key may be the first character of a confirmation whose plan is still being made.
@@ -162,7 +169,7 @@ fn may_begin_confirmation(model: &Model, key: Key) -> bool {
 
 /// Whether words are typed to confirm the plan on the screen.
 fn is_typing_confirmation(model: &Model) -> bool {
-    let prompt = model.plan_prompt().filter(|_| !model.read_only.is_forced);
+    let prompt = plan_prompt(model).filter(|_| !model.read_only.is_forced);
     prompt.is_some_and(|prompt| prompt.awaits_text())
 }
 
@@ -199,7 +206,7 @@ fn handle_key(model: &mut Model, key: Key) -> Vec<Effect> {
         // Nothing is visible, so the only key is the one that quits; not from a text, whose warning
         // would not be visible.
         let has_text = model.editor.as_ref().is_some_and(|it| it.is_modified);
-        return if keymap.is_exit_key(key) && !model.is_run_active() && !has_text {
+        return if keymap.is_exit_key(key) && !model.reset.is_run_active() && !has_text {
             plan::quit(model)
         } else {
             Vec::new()
@@ -245,7 +252,7 @@ fn is_ignored_key(model: &mut Model, key: Key) -> bool {
     }
     // Leaving a plan changes nothing, so Esc never waits.
     let is_escape = key.code == KeyCode::Esc;
-    if model.has_plan() && !is_escape && model.plan_guard.intercepts_key(now) {
+    if has_plan(model) && !is_escape && model.plan_guard.intercepts_key(now) {
         return true;
     }
     let may_begin = may_begin_confirmation(model, key);
@@ -280,7 +287,7 @@ fn resolve_key(model: &mut Model, key: Key) -> Vec<Effect> {
         KeyMeaning::Unbound if pending.keys.len() > 1 => handle_key(model, key),
         KeyMeaning::Unbound => {
             // It may be the first letter of the words that confirm the plan.
-            if model.has_plan() {
+            if has_plan(model) {
                 if key.printable_char().is_some() {
                     let now = model.now.elapsed;
                     model.plan_guard.ignore_key(now);
@@ -342,7 +349,7 @@ fn follow_prompt(model: &mut Model, prompt: &Prompt) {
 /// Ends the typing of a text and does what it is for.
 fn finish_prompt(model: &mut Model, prompt: Prompt) -> Vec<Effect> {
     model.is_dirty = true;
-    model.refresh_visible_agents();
+    refresh_visible_agents(model);
     let text = prompt.text;
     match prompt.purpose {
         PromptPurpose::Filter | PromptPurpose::BaselineFilter | PromptPurpose::ItemFilter => {}
@@ -372,7 +379,7 @@ fn finish_search(model: &mut Model) {
     let hits = screens::finish_search(model);
     // The archives show their hits themselves, when the search has ended.
     let is_shown = model.key_context() == KeyContext::Archives;
-    if model.search_query().is_empty() || is_shown {
+    if search_query(model).is_empty() || is_shown {
         return;
     }
     let mut text = match hits {
@@ -384,8 +391,8 @@ fn finish_search(model: &mut Model) {
             format!("{hits} hits; {next} next, {previous} previous")
         }
     };
-    let lines = &model.visible_pane().lines;
-    if model.has_text() && lines.iter().any(|line| line.is_truncated) {
+    let lines = &visible_pane(model).lines;
+    if has_text(model) && lines.iter().any(|line| line.is_truncated) {
         text.push_str("; what is not shown was not searched");
     }
     // In the log it would be one more row to find.

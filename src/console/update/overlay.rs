@@ -6,6 +6,7 @@ use super::{perform_command, plan, question, timer_dialog};
 use crate::console::chooser;
 use crate::console::command::{Command, KeyContext};
 use crate::console::keys::key::{Key, KeyCode};
+use crate::console::keys::key_guard::KeyGuard;
 use crate::console::keys::keymap::{CONFIRM_KEY, KeyMeaning};
 use crate::console::message::Effect;
 use crate::console::model::Model;
@@ -34,7 +35,7 @@ pub(super) fn handle_overlay_key(model: &mut Model, key: Key) -> Vec<Effect> {
 
 fn handle_unlock_key(model: &mut Model, key: Key) -> Vec<Effect> {
     if key.printable_char() != Some(CONFIRM_KEY) {
-        model.abandon_question(key, "read-only stays on");
+        abandon_question(model, key, "read-only stays on");
         return Vec::new();
     }
     model.read_only.is_on = false;
@@ -190,4 +191,13 @@ fn run_chosen_item(model: &mut Model, item: ChooserItem) -> Vec<Effect> {
         ChooserItem::Tab(tab, name) => return agent::update::open_tab(model, name, tab),
     }
     Vec::new()
+}
+
+/// Reports what follows from a question that a key cancelled. If the key was meant for
+/// something else, more such keys follow, which the guard ignores.
+fn abandon_question(model: &mut Model, key: Key, consequence: &str) {
+    if key.code != KeyCode::Esc && key.printable_char() != Some('n') {
+        model.typed_ahead_guard = KeyGuard::new(model.now.elapsed);
+    }
+    model.report_info(consequence);
 }

@@ -4,6 +4,8 @@ use crate::console::command::Command;
 use crate::console::keys::key::Key;
 use crate::console::message::Effect;
 use crate::console::model::plans;
+use crate::console::model::plans::{plan_expiry, plan_kind, plan_prompt, plan_prompt_mut};
+use crate::console::model::read_only::read_only_reason;
 use crate::console::model::{Model, PlanKind};
 use crate::console::screen::Screen;
 use crate::console::screens::archives::update::retention;
@@ -14,11 +16,11 @@ use crate::console::widgets::plan_pane::TypedConfirmation;
 
 /// Confirms the plan on the screen. One that has expired is made again instead.
 pub fn confirm(model: &mut Model) -> Vec<Effect> {
-    if let Some(why) = model.read_only_reason() {
+    if let Some(why) = read_only_reason(model) {
         model.report_warning(why);
         return Vec::new();
     }
-    let Some(prompt) = model.plan_prompt() else {
+    let Some(prompt) = plan_prompt(model) else {
         return Vec::new();
     };
     if let Some(why) = prompt.refusal.clone() {
@@ -26,7 +28,7 @@ pub fn confirm(model: &mut Model) -> Vec<Effect> {
         return Vec::new();
     }
     if prompt.is_expired(model.now.elapsed) {
-        if model.plan_expiry().is_none() {
+        if plan_expiry(model).is_none() {
             model.show_hint("the plan is being made again");
         }
         return renew_expired(model);
@@ -35,7 +37,7 @@ pub fn confirm(model: &mut Model) -> Vec<Effect> {
         model.show_hint("this does not confirm the plan");
         return Vec::new();
     }
-    match model.plan_kind() {
+    match plan_kind(model) {
         Some(PlanKind::Run) => reset::update::start_run(model),
         Some(PlanKind::Baselines) => baseline_plan::update::apply_plan(model),
         Some(PlanKind::Prune) => retention::apply_plan(model),
@@ -45,7 +47,7 @@ pub fn confirm(model: &mut Model) -> Vec<Effect> {
 
 /// Takes a key while the confirmation of the plan is typed. Returns `None` for a key that is a command.
 pub(super) fn type_confirmation(model: &mut Model, key: Key) -> Option<Vec<Effect>> {
-    match model.plan_prompt_mut()?.type_key(key)? {
+    match plan_prompt_mut(model)?.type_key(key)? {
         TypedConfirmation::Changed => model.is_dirty = true,
         TypedConfirmation::Confirmed => return Some(confirm(model)),
         TypedConfirmation::Incomplete(word) => {
@@ -58,10 +60,10 @@ pub(super) fn type_confirmation(model: &mut Model, key: Key) -> Option<Vec<Effec
 /// Requests the plan on the screen again if it has expired.
 pub(super) fn renew_expired(model: &mut Model) -> Vec<Effect> {
     let now = model.now.elapsed;
-    if model.plan_expiry().is_none_or(|expiry| now < expiry) {
+    if plan_expiry(model).is_none_or(|expiry| now < expiry) {
         return Vec::new();
     }
-    if let Some(prompt) = model.plan_prompt_mut() {
+    if let Some(prompt) = plan_prompt_mut(model) {
         prompt.typed_text.clear();
     }
     model.report_info("plan refreshed after one minute");
@@ -71,7 +73,7 @@ pub(super) fn renew_expired(model: &mut Model) -> Vec<Effect> {
 /// Requests the plan on the screen again; the old one stays until the new one is made.
 pub(super) fn request_again(model: &mut Model) -> Vec<Effect> {
     match (
-        model.plan_kind(),
+        plan_kind(model),
         &model.reset.stage,
         &model.baseline_plan.stage,
     ) {
@@ -105,14 +107,16 @@ pub(super) fn abandon_all(model: &mut Model) -> bool {
 /// baselines are being written, the first quit only says so.
 pub fn quit(model: &mut Model) -> Vec<Effect> {
     let key = model.key_hint(Command::Quit);
-    let is_planning = match model.plan_kind() {
+    let is_planning = match plan_kind(model) {
         Some(PlanKind::Run) => matches!(model.reset.stage, ResetStage::Planning(_)),
         Some(PlanKind::Baselines) => {
             matches!(model.baseline_plan.stage, BaselinePlanStage::Planning(_))
         }
         Some(PlanKind::Prune) | None => false,
     };
-    if model.is_writing_baselines() && !std::mem::replace(&mut model.baseline_plan.has_quit, true) {
+    if model.baseline_plan.is_applying()
+        && !std::mem::replace(&mut model.baseline_plan.has_quit, true)
+    {
         model.show_hint(&format!("{BEING_WRITTEN_REASON}; {key} again quits"));
         return Vec::new();
     }
@@ -124,7 +128,7 @@ pub fn quit(model: &mut Model) -> Vec<Effect> {
         model.show_hint(&format!("plan abandoned; {key} again quits"));
         return Vec::new();
     }
-    if model.is_run_active() {
+    if model.reset.is_run_active() {
         return reset::update::stop_run(model);
     }
     if let Some(effects) = editor::update::warn_before_quit(model) {

@@ -8,6 +8,7 @@ use crate::console::keys::key::{Key, KeyCode};
 use crate::console::keys::key_guard::KeyGuard;
 use crate::console::message::Effect;
 use crate::console::model::Model;
+use crate::console::model::targets::{current_question, describe_expired_question};
 use crate::console::overlay::{Overlay, QuestionDialog};
 use crate::transport::sftp::askpass::{ExpectedAnswer, PromptEvent, Question};
 
@@ -53,7 +54,7 @@ fn add_question(model: &mut Model, question: Question) {
         format!("{host} wants {noun}")
     };
     model.questions.push(question.clone());
-    let current = model.current_question();
+    let current = current_question(model);
     let other = current.filter(|current| current.id != question.id);
     let next_step = match other {
         _ if opens && is_secret => "try again".to_string(),
@@ -82,7 +83,7 @@ fn withdraw_question(model: &mut Model, id: u64) {
         dialog.answer = Secret::new();
     }
     if question.expected_answer != ExpectedAnswer::NoAnswer {
-        let text = model.describe_expired_question(&question);
+        let text = describe_expired_question(model, &question);
         model.report_info(text);
     }
     model.is_dirty = true;
@@ -90,7 +91,7 @@ fn withdraw_question(model: &mut Model, id: u64) {
 
 /// Shows the question that the last line names.
 pub fn open_current_question(model: &mut Model) {
-    if let Some(question) = model.current_question().cloned() {
+    if let Some(question) = current_question(model).cloned() {
         open_question(model, question);
     }
 }

@@ -8,6 +8,8 @@ use crate::console::keys::keymap::CONFIRM_KEY;
 use crate::console::message::Effect;
 use crate::console::model::Model;
 use crate::console::model::plans::request_plan;
+use crate::console::model::read_only::read_only_reason;
+use crate::console::model::schedule_targets::timer_run_refusal;
 use crate::console::overlay::Overlay;
 use crate::console::screens::log::state::schedule::{TimerDialog, TimerPlan};
 use crate::console::screens::reset::state::PlanRequest;
@@ -60,7 +62,7 @@ pub(super) fn handle_timer_key(
 
 /// Requests the plan of a reset of the timer's agents.
 fn plan_run(model: &mut Model, dialog: Box<TimerDialog>) -> Vec<Effect> {
-    if let Some(why) = model.timer_run_refusal(&dialog.row) {
+    if let Some(why) = timer_run_refusal(model, &dialog.row) {
         model.show_hint(&why);
         model.overlay = Some(Overlay::Timer(dialog));
         return Vec::new();
@@ -70,7 +72,7 @@ fn plan_run(model: &mut Model, dialog: Box<TimerDialog>) -> Vec<Effect> {
 
 /// Requests the change that was confirmed.
 fn confirm(model: &mut Model, plan: TimerPlan) -> Vec<Effect> {
-    if let Some(why) = model.read_only_reason() {
+    if let Some(why) = read_only_reason(model) {
         model.report_warning(why);
         return Vec::new();
     }

@@ -2,17 +2,19 @@
 //! Trouble is new until a key shows its agent to the operator.
 
 use crate::console::message::Effect;
+use crate::console::model::trouble::{agent_on_screen, announced_trouble, is_at_visited_trouble};
 use crate::console::model::{Model, TroubleOrigin, TroubleVisit};
 use crate::console::screen::Screen;
+use crate::console::screens::fleet::visible_agents::{keep_fleet_cursor_visible, shows_agent};
 use crate::console::screens::{self, agent};
 
 /// Opens the agent with the worst new trouble; from there the next one, and from the last one the
 /// screen on which the key was pressed first.
 pub fn go_to_trouble(model: &mut Model) -> Vec<Effect> {
-    let is_at_visited = model.is_at_visited_trouble();
+    let is_at_visited = is_at_visited_trouble(model);
     let visit = model.trouble.visit.take().filter(|_| is_at_visited);
     let origin = visit.map(|visit| visit.origin);
-    let Some(agent) = model.announced_trouble().map(str::to_string) else {
+    let Some(agent) = announced_trouble(model).map(str::to_string) else {
         return origin.map_or_else(Vec::new, |origin| go_back(model, origin));
     };
     let origin = origin.unwrap_or_else(|| TroubleOrigin {
@@ -29,9 +31,9 @@ pub fn go_to_trouble(model: &mut Model) -> Vec<Effect> {
 }
 
 fn go_back(model: &mut Model, origin: TroubleOrigin) -> Vec<Effect> {
-    if let Some(cursor) = origin.cursor_agent.filter(|name| model.shows_agent(name)) {
+    if let Some(cursor) = origin.cursor_agent.filter(|name| shows_agent(model, name)) {
         model.fleet.set_cursor(Some(cursor));
-        model.keep_fleet_cursor_visible();
+        keep_fleet_cursor_visible(model);
     }
     if let Some(before) = origin.agent {
         agent::update::show_again(model, before);
@@ -43,7 +45,7 @@ fn go_back(model: &mut Model, origin: TroubleOrigin) -> Vec<Effect> {
 
 /// Ends the trouble of the agent on the agent screen: an operator who presses keys there sees it.
 pub(super) fn end_trouble_on_screen(model: &mut Model) {
-    if let Some(agent) = model.agent_on_screen().map(str::to_string) {
+    if let Some(agent) = agent_on_screen(model).map(str::to_string) {
         model.is_dirty |= model.trouble.remove(&agent);
     }
 }
@@ -71,5 +73,5 @@ fn has_left_visit(model: &Model) -> bool {
     };
     let is_elsewhere = matches!(model.screen, Screen::Fleet | Screen::Agent);
     let has_returned = is_elsewhere || model.screen == visit.origin.screen;
-    has_returned && !model.is_at_visited_trouble()
+    has_returned && !is_at_visited_trouble(model)
 }

@@ -3,6 +3,12 @@
 use crate::console::command::{Command, require};
 use crate::console::message::Effect;
 use crate::console::model::plans;
+use crate::console::model::plans::check_no_run;
+use crate::console::model::read_only::check_started_writable;
+use crate::console::model::targets::{
+    check_target_agents, last_redoable_run, last_undoable_run, target_agents,
+};
+use crate::console::model::undo_offers::{redo_offers, undo_offers, undone_save};
 use crate::console::model::{Model, OfferedPlan, UndoOffer, UndoOffers};
 use crate::console::screen::Screen;
 use crate::console::screens::log::state::{LogRow, RunSummary};
@@ -13,23 +19,23 @@ use crate::engine::{UndoMode, UndoTarget};
 /// Plans the first undo that is offered. Names the last run if the offer is about marked agents, and
 /// none of them has a run to undo.
 pub fn plan_undo(model: &mut Model) -> Vec<Effect> {
-    let other = model.last_undoable_run();
+    let other = last_undoable_run(model);
     if let Some(text) = other.map(|run| describe_other_run(model, run, "change to undo")) {
         model.report_info(text);
     }
-    let offers = model.undo_offers();
+    let offers = undo_offers(model);
     plan_first(model, offers)
 }
 
 /// Plans the first redo that is offered. Names the last undo if the offer is about the target agents,
 /// and none of them has an undo to redo.
 pub fn plan_redo(model: &mut Model) -> Vec<Effect> {
-    let offers = model.redo_offers();
-    let target = UndoTarget::Redo(model.target_agents());
+    let offers = redo_offers(model);
+    let target = UndoTarget::Redo(target_agents(model));
     let is_about_targets = offers
         .first()
         .is_some_and(|offer| offer.plan == OfferedPlan::Runs(target));
-    let other = model.last_redoable_run().filter(|_| is_about_targets);
+    let other = last_redoable_run(model).filter(|_| is_about_targets);
     if let Some(text) = other.map(|run| describe_other_run(model, run, "undo to redo")) {
         model.report_info(text);
     }
@@ -69,7 +75,7 @@ fn request_plan(model: &mut Model, offer: UndoOffer) -> Vec<Effect> {
 
 /// Says what the target agents lack, and names the last run of other agents that has it.
 fn describe_other_run(model: &Model, run: &RunSummary, lacking: &str) -> String {
-    let targets = model.target_agents();
+    let targets = target_agents(model);
     let who = match targets.as_slice() {
         [one] => one.as_str(),
         _ => "the marked agents",
@@ -105,23 +111,23 @@ fn no_save_reason(model: &Model) -> String {
 
 /// Checks that an undo of the fleet can be planned: of the target agents, or another act.
 pub fn check_undo(model: &Model) -> Result<(), String> {
-    check_offers(model, &model.undo_offers())
+    check_offers(model, &undo_offers(model))
 }
 
 /// Checks that a redo of the fleet can be planned: of the target agents, or another act.
 pub fn check_redo(model: &Model) -> Result<(), String> {
-    check_offers(model, &model.redo_offers())
+    check_offers(model, &redo_offers(model))
 }
 
 fn check_offers(model: &Model, offers: &[UndoOffer]) -> Result<(), String> {
     if offers.is_empty() {
-        return model.check_target_agents();
+        return check_target_agents(model);
     }
-    model.check_no_run()
+    check_no_run(model)
 }
 
 /// Checks that the save of the baseline that a key is about can be undone.
 pub fn check_save(model: &Model) -> Result<(), String> {
-    model.check_started_writable()?;
-    require(model.undone_save().is_some(), no_save_reason(model))
+    check_started_writable(model)?;
+    require(undone_save(model).is_some(), no_save_reason(model))
 }

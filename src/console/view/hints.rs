@@ -8,6 +8,8 @@ use crate::console::frame::draw_pending_question;
 use crate::console::keys::key::format_sequence;
 use crate::console::keys::keymap;
 use crate::console::model::Model;
+use crate::console::model::targets::{check_subject_is_reset, retry_request, subject_agent};
+use crate::console::model::undo_offers::{check_other_undo, undone_save};
 use crate::console::screen::Screen;
 use crate::console::screens::agent::state::AgentTab;
 use crate::console::screens::archives::state::ArchivesPage;
@@ -206,7 +208,7 @@ fn is_agent_hint_relevant(command: Command, model: &Model) -> bool {
 
 /// Whether the agent that keys are about is reset.
 fn is_reset(model: &Model) -> bool {
-    model.check_subject_is_reset().is_ok()
+    check_subject_is_reset(model).is_ok()
 }
 
 /// Whether a command of the archives is about an entry.
@@ -226,17 +228,17 @@ fn needs_entry(command: Command, model: &Model) -> bool {
 fn is_hint_relevant(command: Command, model: &Model) -> bool {
     match (model.key_context(), &model.reset.stage) {
         (context, _) if command == Command::VerifyNow => context == KeyContext::Verify,
-        _ if command == Command::PlanOtherUndo => model.check_other_undo().is_ok(),
+        _ if command == Command::PlanOtherUndo => check_other_undo(model).is_ok(),
         (KeyContext::Result, ResetStage::Result(result)) => match command {
-            Command::RetryFailed => model.retry_request().is_ok(),
-            Command::PlanUndo => !model.undoable_agents(result).is_empty(),
+            Command::RetryFailed => retry_request(model).is_ok(),
+            Command::PlanUndo => !model.log.undoable_agents(result).is_empty(),
             Command::OpenDiff => is_reset(model),
             _ => true,
         },
         (KeyContext::Log, _) => match command {
             Command::GoLog | Command::NextTab => false,
-            Command::OpenDiff => model.subject_agent().is_some(),
-            Command::UndoSave => model.undone_save().is_some(),
+            Command::OpenDiff => subject_agent(model).is_some(),
+            Command::UndoSave => undone_save(model).is_some(),
             Command::ControlTimer => model.log.schedule.has_schedule(),
             _ => true,
         },

@@ -7,6 +7,7 @@ use crate::base::quantity::format_count;
 use crate::base::untrusted::{RevealOptions, Untrusted};
 use crate::console::frame::KEYS_IGNORED_NOTICE;
 use crate::console::model::Model;
+use crate::console::model::targets::describe_expired_question;
 use crate::console::overlay::QuestionDialog;
 use crate::console::theme::Role;
 use crate::console::widgets::canvas::{
@@ -66,7 +67,7 @@ fn own_line(text: &str, role: Role) -> RoleLine {
 fn title_line(model: &Model, dialog: &QuestionDialog, width: usize) -> RoleLine {
     let question = &dialog.question;
     let text = if dialog.is_withdrawn {
-        model.describe_expired_question(question)
+        describe_expired_question(model, question)
     } else {
         format!("{} wants {}", question.host, question.short_name())
     };

@@ -3,6 +3,7 @@
 use super::question::{RoleLine, draw_dialog, ignore_keys};
 use crate::console::keys::keymap::CONFIRM_KEY;
 use crate::console::model::Model;
+use crate::console::model::schedule_targets::timer_run_refusal;
 use crate::console::screens::log::state::schedule::{TimerDialog, TimerSource};
 use crate::console::screens::log::view::schedule::format_moment;
 use crate::console::theme::Role;
@@ -73,7 +74,7 @@ fn choice_lines(model: &Model, dialog: &TimerDialog, width: usize) -> Vec<RoleLi
     let title = format!("{}{source}: {agents}", row.name);
     vec![
         text_line(&title, Role::Title, width),
-        choice_line('r', run, model.timer_run_refusal(row), width),
+        choice_line('r', run, timer_run_refusal(model, row), width),
         choice_line('s', &skip, no_skip, width),
         choice_line('p', &pause, None, width),
         text_line("Esc closes", Role::Dim, width),

@@ -6,7 +6,9 @@ use memory_shepherd::console::screen::Screen;
 use memory_shepherd::base::diff::drift;
 use memory_shepherd::base::digest::Digest;
 use memory_shepherd::console::message::{Effect, Msg};
+use memory_shepherd::console::model::visible_text::{is_side_by_side, text_height};
 use memory_shepherd::console::screens::agent::state::AgentTab;
+use memory_shepherd::console::screens::page_rows;
 use memory_shepherd::console::text::{self, PreparedText};
 use memory_shepherd::engine::{Observation, Outcome, RuleComparison, RunDiff, RunDiffSide, State};
 
@@ -43,7 +45,7 @@ fn n_goes_to_hunks_until_a_search() {
     );
     let hunk = |console: &TestConsole| {
         let pane = console.model.agent.current_pane();
-        pane.current_hunk(console.model.text_height())
+        pane.current_hunk(text_height(&console.model))
     };
     console.press("gg");
     assert_eq!(hunk(&console), Some(0), "it is in sight");
@@ -227,14 +229,14 @@ fn side_by_side_needs_width_and_a_diff() {
         console.message_text(),
         "side by side needs 110 columns; the terminal has 80"
     );
-    assert!(!console.model.is_side_by_side());
+    assert!(!is_side_by_side(&console.model));
     console.send(Msg::Resized(110, 36));
-    assert!(console.model.is_side_by_side(), "they come with the room");
+    assert!(is_side_by_side(&console.model), "they come with the room");
     console.press("t");
-    assert!(!console.model.is_side_by_side());
+    assert!(!is_side_by_side(&console.model));
     console.press("t f");
     assert!(
-        !console.model.is_side_by_side(),
+        !is_side_by_side(&console.model),
         "in full there is one text"
     );
     console.press("t");
@@ -252,7 +254,7 @@ fn side_by_side_needs_width_and_a_diff() {
     // An equal text is shown once.
     console.load_texts("charlie", BASELINE, Some(BASELINE));
     console.press("S-Tab");
-    assert!(!console.model.is_side_by_side());
+    assert!(!is_side_by_side(&console.model));
 }
 
 #[test]
@@ -314,7 +316,7 @@ fn back_from_full_text_returns_to_agent() {
     for key in ["q", "Esc", "h", "f"] {
         let mut console = console_with_texts();
         console.press("f");
-        let height = console.model.text_height();
+        let height = text_height(&console.model);
         assert_eq!(height, 14, "all rows but one");
         console.press(key);
         assert_eq!(console.model.screen, Screen::Agent, "{key}");
@@ -474,12 +476,12 @@ fn history_scrolls_with_cursor() {
         Ok(many.collect()),
     ));
     console.press("G");
-    let height = console.model.agent_list_height();
+    let height = page_rows(&console.model);
     assert_eq!(console.model.agent.history.list.top, 50 - height);
     console.send(Msg::Resized(120, 36));
     assert_eq!(
         console.model.agent.history.list.top,
-        50 - console.model.agent_list_height()
+        50 - page_rows(&console.model)
     );
     console.press("gg");
     assert_eq!(console.model.agent.history.list.top, 0);

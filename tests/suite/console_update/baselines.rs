@@ -1,6 +1,7 @@
 //! Baselines screen: the list, versions and comparisons.
 
 use memory_shepherd::console::message::{Effect, Msg};
+use memory_shepherd::console::model::visible_text::is_side_by_side;
 use memory_shepherd::console::screen::Screen;
 use memory_shepherd::console::screens::baselines::state::{
     BaselinesPage, ComparedVersion, ComparisonRequest,
@@ -256,9 +257,9 @@ fn comparison_is_searched_and_scrolled_like_a_diff() {
     console.press("Esc");
     assert_eq!(console.model.baselines.comparison.shown.pane.query, "");
     assert_eq!(console.model.baselines.page, BaselinesPage::Comparison);
-    let is_wide = console.model.is_side_by_side();
+    let is_wide = is_side_by_side(&console.model);
     console.press("t");
-    assert_ne!(console.model.is_side_by_side(), is_wide);
+    assert_ne!(is_side_by_side(&console.model), is_wide);
 }
 
 #[test]

@@ -6,6 +6,9 @@ use memory_shepherd::console::screen::Screen;
 
 use memory_shepherd::console::message::Effect;
 use memory_shepherd::console::screens::fleet::sort_order::SortOrder;
+use memory_shepherd::console::screens::fleet::visible_agents::{
+    fleet_cursor_index, fleet_height, hidden_marked_agents, visible_agent,
+};
 use memory_shepherd::console::update::CURSOR_SETTLE_TIME;
 use memory_shepherd::console::widgets::prompt::PromptPurpose;
 use memory_shepherd::engine::State;
@@ -116,7 +119,7 @@ fn cursor_and_marks_follow_agent_names() {
         (marked_agents(&console), cursor_agent(&console)),
         (vec!["bravo"], "delta")
     );
-    let hidden: Vec<&String> = console.model.hidden_marked_agents().collect();
+    let hidden: Vec<&String> = hidden_marked_agents(&console.model).collect();
     assert_eq!(hidden, ["bravo"]);
 }
 
@@ -286,7 +289,7 @@ fn movement_keys_stop_at_both_ends() {
     let names: Vec<String> = (0..100).map(|n| format!("agent-{n:02}")).collect();
     let agents: Vec<(&str, State)> = names.iter().map(|n| (n.as_str(), State::Scratch)).collect();
     let mut console = fleet_of(&agents);
-    let page = console.model.fleet_height();
+    let page = fleet_height(&console.model);
     for (keys, place) in [
         ("j", 1),
         ("Down", 2),
@@ -303,7 +306,7 @@ fn movement_keys_stop_at_both_ends() {
         ("End Home", 0),
     ] {
         console.press(keys);
-        assert_eq!(console.model.fleet_cursor_index(), Some(place), "{keys}");
+        assert_eq!(fleet_cursor_index(&console.model), Some(place), "{keys}");
         let top = console.model.fleet.list.top;
         assert!((top..top + page).contains(&place), "{keys}: {top}");
     }
@@ -337,7 +340,7 @@ fn rows_stay_in_place_under_prompt_or_overlay() {
         console.observe(vec![observation_of("alpha", State::Tampered)]);
         assert_eq!(agent_order(&console.model)[0], "charlie", "{open}");
         console.press(close);
-        let first = console.model.visible_agent(0);
+        let first = visible_agent(&console.model, 0);
         assert_eq!(first, Some("alpha"), "{open} {close}");
     }
 }

@@ -678,7 +678,7 @@ fn unlocked_plan_has_no_command_line() {
     assert_eq!(console.press("c"), []);
     assert!(!console.screen_text().contains("same as:"));
     console.press("y");
-    assert!(console.model.is_running());
+    assert!(console.model.reset.is_running());
     let ended = run_report(&[("bravo", Outcome::Ok, None)]);
     console.send(Msg::RunEnded(Box::new(ended)));
     assert_eq!(copied_command(&mut console), None);

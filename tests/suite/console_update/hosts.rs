@@ -4,6 +4,7 @@ use memory_shepherd::base::error::{Error, ErrorKind};
 use memory_shepherd::console::keys::key_guard::KEY_GUARD_TIME;
 use memory_shepherd::console::keys::keymap::Keymap;
 use memory_shepherd::console::message::{Effect, Msg};
+use memory_shepherd::console::model::host_problems::host_problem;
 use memory_shepherd::console::overlay::Overlay;
 use memory_shepherd::console::screen::Screen;
 use memory_shepherd::console::screens::hosts;
@@ -288,7 +289,7 @@ fn last_read_state_is_kept_while_unreachable() {
     );
     // The next session of the console knows it as well.
     assert!(row.last_readable_observation().unwrap().is_content_known());
-    assert!(console.model.host_problem("alpha").is_none());
+    assert!(host_problem(&console.model, "alpha").is_none());
     let mut back = observation_of("charlie", State::Clean);
     back.host = "box".to_string();
     console.observe(vec![back]);
@@ -379,7 +380,7 @@ fn asking_host_says_so_until_answered() {
         ),
         "@"
     );
-    let trouble = console.model.host_problem("charlie").unwrap();
+    let trouble = host_problem(&console.model, "charlie").unwrap();
     assert_eq!(trouble.to_string(), "wants a password; @ answers");
     assert!(log(&console).is_empty(), "its question said it");
     let login = asking_host_status().host.authority();
@@ -470,7 +471,7 @@ fn unanswered_host_is_retried_only_by_key() {
         hosts::state::next_attempt_text(&barred, minutes_before(0), &Keymap::default()),
         "r"
     );
-    let trouble = console.model.host_problem("charlie").unwrap();
+    let trouble = host_problem(&console.model, "charlie").unwrap();
     assert_eq!(trouble.to_string(), "No route to host; r tries again");
     // No countdown: the text does not change with time.
     console.press("8");

@@ -11,6 +11,9 @@ use memory_shepherd::console::message::{Effect, Msg};
 use memory_shepherd::console::model::Model;
 use memory_shepherd::console::preferences::{self, Preferences};
 use memory_shepherd::console::screen::Screen;
+use memory_shepherd::console::screens::fleet::visible_agents::{
+    fleet_cursor_index, fleet_height, shows_agent,
+};
 use memory_shepherd::console::update::perform_command;
 use memory_shepherd::engine::{Outcome, Plan, Reachability, State, UndoMode};
 use proptest::prelude::*;
@@ -127,7 +130,7 @@ fn consoles_in_every_place() -> Vec<(&'static str, TestConsole)> {
 /// Asserts the invariants of a model.
 pub fn assert_model_invariants(model: &Model, what: &str) {
     match &model.fleet.cursor_agent {
-        Some(name) => assert!(model.shows_agent(name), "{what}: cursor on {name}"),
+        Some(name) => assert!(shows_agent(model, name), "{what}: cursor on {name}"),
         None => assert!(model.fleet.order.is_empty(), "{what}: no cursor"),
     }
     assert!(
@@ -135,8 +138,8 @@ pub fn assert_model_invariants(model: &Model, what: &str) {
         "{what}: top {}",
         model.fleet.list.top
     );
-    if let Some(index) = model.fleet_cursor_index() {
-        let rows = model.fleet.list.top..model.fleet.list.top + model.fleet_height();
+    if let Some(index) = fleet_cursor_index(model) {
+        let rows = model.fleet.list.top..model.fleet.list.top + fleet_height(model);
         assert!(rows.contains(&index), "{what}: {index} is not in {rows:?}");
     }
     for name in &model.fleet.marks {
@@ -321,7 +324,7 @@ fn apply_step(console: &mut TestConsole, step: &RandomStep) {
             };
             console.answer_plan(made);
         }
-        RandomStep::EndRun if console.model.is_running() => {
+        RandomStep::EndRun if console.model.reset.is_running() => {
             let failed = Some("why");
             let results = [
                 ("bravo", Outcome::Ok, None),

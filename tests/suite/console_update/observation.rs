@@ -318,7 +318,7 @@ fn config_change_discards_plan_but_not_run() {
     );
     let mut console = console_with_run();
     console.send(Msg::ConfigAdopted(info, names, false));
-    assert!(console.model.is_running());
+    assert!(console.model.reset.is_running());
 }
 
 #[test]

@@ -8,6 +8,7 @@ use memory_shepherd::console::screen::Screen;
 
 use memory_shepherd::base::error::{Error, ErrorKind};
 use memory_shepherd::console::message::{Effect, Msg};
+use memory_shepherd::console::model::read_only::read_only_reason;
 use memory_shepherd::console::screens::reset::state::ResetStage;
 use memory_shepherd::console::widgets::plan_pane::{Confirmation, PLAN_LIFETIME};
 use memory_shepherd::engine::{Plan, Protection, READ_ONLY_REASON, State, UndoMode};
@@ -58,7 +59,7 @@ fn plan_of_one_intact_agent_needs_y() {
     console.press_and_plan("j X", plan(&[("bravo", State::Scratch)]));
     console.press("y");
     assert_eq!(console.applied_agents(), ["bravo"]);
-    assert!(console.model.is_running());
+    assert!(console.model.reset.is_running());
     console.press("y");
     assert_eq!(console.applied_agents(), ["bravo"], "once");
 }
@@ -420,7 +421,7 @@ fn held_unlock_key_confirms_nothing() {
     console.press_and_plan("j X", plan(&[("bravo", State::Scratch)]));
     console.press("! !");
     console.send(keys_message("y"));
-    assert!(console.model.read_only_reason().is_none(), "it is unlocked");
+    assert!(read_only_reason(&console.model).is_none(), "it is unlocked");
     for _ in 0..100 {
         console.now += Duration::from_millis(500);
         console.send(keys_message("y"));

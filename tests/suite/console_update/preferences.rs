@@ -12,6 +12,7 @@ use memory_shepherd::console::preferences::{self, Preferences};
 use memory_shepherd::console::screen::Screen;
 use memory_shepherd::console::screens::fleet::sort_order::SortOrder;
 use memory_shepherd::console::screens::fleet::state::ViewState;
+use memory_shepherd::console::screens::fleet::visible_agents::restore_view_state;
 use memory_shepherd::engine::State;
 use proptest::prelude::*;
 
@@ -267,7 +268,7 @@ fn restored_filter_is_marked_until_edited() {
         is_reversed: true,
         filter: "!charlie".to_string(),
     };
-    console.model.restore_view_state(view);
+    restore_view_state(&mut console.model, view);
     assert_eq!(agent_order(&console.model), ["delta", "bravo", "alpha"]);
     assert!(console.model.fleet.is_filter_restored);
     assert_eq!(console.send(Msg::Tick), [], "it is not kept again");

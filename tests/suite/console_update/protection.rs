@@ -7,6 +7,7 @@ use memory_shepherd::console::screen::Screen;
 use memory_shepherd::console::overlay::Overlay;
 
 use memory_shepherd::console::message::Effect;
+use memory_shepherd::console::model::read_only::{is_unlocked, read_only_reason, unlock_hint};
 use memory_shepherd::console::widgets::plan_pane::Confirmation;
 use memory_shepherd::engine::{Plan, Protection, State, UndoMode};
 
@@ -90,24 +91,24 @@ fn read_only_agent_unlocks_for_30_minutes() {
     );
     console.press("Esc !");
     assert!(
-        console.model.read_only_reason().is_some(),
+        read_only_reason(&console.model).is_some(),
         "first it is all of it"
     );
     console.press("!");
     assert_eq!(console.model.overlay, Some(Overlay::UnlockReadOnly));
     console.press("Enter");
-    assert!(!console.model.is_unlocked(), "only y does");
+    assert!(!is_unlocked(&console.model), "only y does");
     console.press("! y");
-    assert!(console.model.is_unlocked());
+    assert!(is_unlocked(&console.model));
     assert_eq!(
         console.press("X"),
         [Effect::MakePlan(2, reset_request(&["bravo"]), true)]
     );
     console.press("Esc");
     console.advance(29 * MINUTE);
-    assert!(console.model.is_unlocked());
+    assert!(is_unlocked(&console.model));
     console.advance(2 * MINUTE);
-    assert!(!console.model.is_unlocked());
+    assert!(!is_unlocked(&console.model));
     assert!(
         console.message_text().contains("read-only again"),
         "{}",
@@ -154,7 +155,7 @@ fn read_only_shows_plans_and_blocks_runs() {
         assert_eq!(console.applied_agents(), ["bravo"], "{confirm}");
         console.advance(31 * MINUTE);
         assert!(
-            console.model.read_only_reason().is_some(),
+            read_only_reason(&console.model).is_some(),
             "it is read-only again"
         );
     }
@@ -182,7 +183,7 @@ fn forced_read_only_cannot_be_unlocked() {
     for keys in ["!", "! y"] {
         assert_eq!(console.press(keys), [], "{keys}");
         assert_eq!(console.model.overlay, None, "{keys}");
-        assert!(console.model.read_only_reason().is_some(), "{keys}");
+        assert!(read_only_reason(&console.model).is_some(), "{keys}");
     }
     console.press_and_plan("X", plan(&[("charlie", State::Drifted)]));
     console.type_line("reset 1");
@@ -234,7 +235,7 @@ fn forced_read_only_console_offers_only_what_runs() {
 fn hint_names_the_keys_that_unlock_a_protected_agent() {
     let mut console = fleet_of_four();
     assert_eq!(
-        console.model.unlock_hint(),
+        unlock_hint(&console.model),
         "! ! y unlocks it for 30 minutes"
     );
     console.press("! !");
@@ -244,7 +245,7 @@ fn hint_names_the_keys_that_unlock_a_protected_agent() {
             .contains("Turn off read-only, and unlock protected agents for 30 minutes?")
     );
     console.press("y");
-    assert!(console.model.is_unlocked());
+    assert!(is_unlocked(&console.model));
     // No key unlocks a console that was started read-only.
     let mut console = fleet_of_four();
     console.model.read_only.is_forced = true;

@@ -7,6 +7,7 @@ use memory_shepherd::console::keys::key::{Key, KeyCode};
 use memory_shepherd::console::keys::key_guard::KEY_GUARD_TIME;
 use memory_shepherd::console::message::{Effect, Msg};
 use memory_shepherd::console::overlay::{Overlay, QuestionDialog};
+use memory_shepherd::console::screens::fleet::visible_agents::visible_agent;
 use memory_shepherd::engine::State;
 use memory_shepherd::transport::sftp::askpass::{ExpectedAnswer, PromptEvent, Question};
 
@@ -404,7 +405,7 @@ fn answer_does_not_confirm_plan_behind_it() {
     console.type_line("yes");
     assert_eq!(console.press("Enter"), [answer_effect(1, "yes")]);
     assert!(console.applied_agents().is_empty());
-    assert!(!console.model.is_running());
+    assert!(!console.model.reset.is_running());
 }
 
 #[test]
@@ -423,7 +424,7 @@ fn rows_stay_in_place_behind_question() {
     )]);
     assert_eq!(console.model.fleet.order, order);
     console.press("Esc");
-    assert_eq!(console.model.visible_agent(0), Some("alpha"));
+    assert_eq!(visible_agent(&console.model, 0), Some("alpha"));
 }
 
 #[test]

@@ -42,7 +42,7 @@ fn running_run_can_be_left_and_blocks_plans() {
     )));
     console.press("q");
     assert_eq!(console.model.screen, Screen::Fleet);
-    assert!(console.model.is_running());
+    assert!(console.model.reset.is_running());
     assert_eq!(console.press("X z"), []);
     assert!(
         console.message_text().contains("in progress"),
@@ -71,7 +71,7 @@ fn repeated_q_does_not_stop_run() {
     let mut console = console_with_run();
     assert_eq!(console.press("q q q"), []);
     assert!(console.message_text().contains("a run is in progress"));
-    assert!(console.model.is_running());
+    assert!(console.model.reset.is_running());
     console.press("^c");
     assert!(console.press("q").contains(&Effect::Quit));
 }

@@ -234,7 +234,7 @@ fn console_after_reset() -> TestConsole {
     console.press_and_plan("X", made);
     console.type_line("reset 2");
     console.press("Enter");
-    assert!(console.model.is_running());
+    assert!(console.model.reset.is_running());
     assert_eq!(console.model.fleet.marks.len(), 0);
     let ended = [("bravo", Outcome::Ok, None), ("delta", Outcome::Ok, None)];
     console.send(Msg::RunEnded(Box::new(run_report(&ended))));
@@ -496,10 +496,10 @@ fn run_that_is_not_started_leaves_run_screen() {
     console.press_and_plan("z", undo_plan(&["charlie"], false, UndoMode::Refuse));
     console.advance(KEY_GUARD_TIME);
     console.press("y");
-    assert!(console.model.is_running());
+    assert!(console.model.reset.is_running());
     let why = "cannot start a thread: resource temporarily unavailable";
     console.send(Msg::RunNotStarted(why.to_string()));
-    assert!(!console.model.is_running());
+    assert!(!console.model.reset.is_running());
     assert_eq!(
         console.message_text(),
         format!("the run was not started: {why}")

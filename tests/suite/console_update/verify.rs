@@ -164,7 +164,13 @@ fn cursor_stays_on_its_row_when_rows_move() {
         ("charlie", BaselineState::Ok),
     ]));
     console.press("j");
-    let subject = |console: &TestConsole| console.model.verify_subject().map(str::to_string);
+    let subject = |console: &TestConsole| {
+        console
+            .model
+            .verify
+            .subject(&console.model.baselines)
+            .map(str::to_string)
+    };
     let bravo = Some("bravo-MEMORY.md".to_string());
     assert_eq!(subject(&console), bravo);
     console.load_baselines(list([
@@ -194,7 +200,13 @@ fn cursor_stays_on_its_row_when_rows_move() {
         console.message_text()
     );
     console.load_baselines(baseline_list(Vec::new()));
-    assert!(console.model.current_verify_row().is_some());
+    assert!(
+        console
+            .model
+            .verify
+            .current_row(&console.model.baselines)
+            .is_some()
+    );
 }
 
 #[test]
@@ -329,7 +341,10 @@ fn finding_leads_to_the_baseline_that_it_names() {
     let found = baseline_finding("bravo", message, "restore it");
     console.send(Msg::Verified(Ok(Box::new(verification(vec![found])))));
     console.press("gg");
-    assert_eq!(console.model.verify_subject(), Some("bravo-MEMORY.md"));
+    assert_eq!(
+        console.model.verify.subject(&console.model.baselines),
+        Some("bravo-MEMORY.md")
+    );
 }
 
 #[test]

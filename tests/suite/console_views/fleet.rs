@@ -8,6 +8,7 @@ use memory_shepherd::console::message::Msg;
 use memory_shepherd::console::preferences;
 use memory_shepherd::console::screens::fleet::sort_order::SortOrder;
 use memory_shepherd::console::screens::fleet::state::ViewState;
+use memory_shepherd::console::screens::fleet::visible_agents::restore_view_state;
 use memory_shepherd::engine::{
     FileState, LockHolder, Observation, Operation, Outcome, Protection, State, Trigger,
     describe_lock,
@@ -336,11 +337,14 @@ fn unlocked_fleet_matches_snapshot() {
 #[test]
 fn fleet_with_restored_filter_matches_snapshot() {
     assert_view("fleet_kept", |console| {
-        console.model.restore_view_state(ViewState {
-            sort_order: SortOrder::Size,
-            is_reversed: true,
-            filter: "!code".to_string(),
-        });
+        restore_view_state(
+            &mut console.model,
+            ViewState {
+                sort_order: SortOrder::Size,
+                is_reversed: true,
+                filter: "!code".to_string(),
+            },
+        );
     });
 }
 

@@ -10,10 +10,19 @@ use crate::console::agent_row::AgentRow;
 use crate::console::command::{Command, require};
 use crate::console::keys::key::{Key, KeyCode};
 use crate::console::message::{AgentTexts, Effect};
+use crate::console::model::copied_text::clipboard_text;
+use crate::console::model::host_problems::host_problem;
+use crate::console::model::read_only::check_writable;
+use crate::console::model::targets::{selected_entry, subject_agent};
+use crate::console::model::visible_text::{check_text, scroll_text, text_height};
 use crate::console::model::{AgentView, Model, NEVER_RESET_REASON};
 use crate::console::screen::Screen;
 use crate::console::screens::agent::state::{AgentTab, CONTEXT_LINE_CHOICES};
+use crate::console::screens::agent::view::agent_list_height;
 use crate::console::screens::baselines;
+use crate::console::screens::fleet::visible_agents::{
+    keep_fleet_cursor_visible, shows_agent, visible_agent, visible_index,
+};
 use crate::console::text::{self, PreparedText, TextLine, Tones};
 use crate::console::widgets::list_pane::step_index;
 use crate::console::widgets::prompt::{Prompt, PromptPurpose};
@@ -49,7 +58,7 @@ pub fn handle_texts(model: &mut Model, texts: AgentTexts) {
         let text = &model.agent.scratch.lines;
         let line = text.iter().position(is_note).unwrap_or(0);
         model.agent.scratch.cursor_line = line;
-        let height = model.text_height();
+        let height = text_height(model);
         model.agent.diff.scroll_to_first_hunk(height);
     }
     if lost_lines > 0 {
@@ -139,7 +148,7 @@ pub fn handle_run_diff(
     }
     let prepared = text.unwrap_or_else(PreparedText::note);
     agent.history.diff.show(prepared);
-    let height = model.text_height();
+    let height = text_height(model);
     model.agent.history.diff.scroll_to_first_hunk(height);
     model.is_dirty = true;
 }
@@ -154,7 +163,7 @@ pub fn open_selected(model: &mut Model) -> Vec<Effect> {
 }
 
 fn open_run_diff(model: &mut Model) -> Vec<Effect> {
-    let directory = model.layout_directory(&model.agent.agent);
+    let directory = model.rows.layout_directory(&model.agent.agent);
     let agent = &mut model.agent;
     let Some(past) = agent.history.current_record() else {
         return Vec::new();
@@ -215,22 +224,20 @@ pub fn open_at_finding(model: &mut Model, name: String) -> Vec<Effect> {
 
 /// Goes to the agent that a key is about, or the one under the cursor of the fleet.
 pub fn go_to_agent(model: &mut Model) -> Vec<Effect> {
-    let subject = model
-        .subject_agent()
-        .or(model.fleet.cursor_agent.as_deref());
+    let subject = subject_agent(model).or(model.fleet.cursor_agent.as_deref());
     let name = subject.map(str::to_string);
     name.map_or_else(Vec::new, |name| open_at_finding(model, name))
 }
 
 /// Opens the agent that a key is about from a list.
 pub fn open_subject(model: &mut Model) -> Vec<Effect> {
-    let name = model.subject_agent().map(str::to_string);
+    let name = subject_agent(model).map(str::to_string);
     name.map_or_else(Vec::new, |name| open_from_list(model, name))
 }
 
 /// Opens the difference of the agent that a key is about.
 pub fn open_diff(model: &mut Model) -> Vec<Effect> {
-    let name = model.subject_agent().map(str::to_string);
+    let name = subject_agent(model).map(str::to_string);
     name.map_or_else(Vec::new, |name| open_tab(model, name, AgentTab::Diff))
 }
 
@@ -286,10 +293,10 @@ fn open(model: &mut Model, name: String) -> Vec<Effect> {
         screen => screen,
     };
     model.go_to_screen(Screen::Agent);
-    if model.shows_agent(&name) {
+    if shows_agent(model, &name) {
         model.fleet.set_cursor(Some(name.clone()));
         model.fleet.is_cursor_pinned = true;
-        model.keep_fleet_cursor_visible();
+        keep_fleet_cursor_visible(model);
     }
     if model.agent.agent != name {
         model.agent = model.agent.for_agent(name.clone());
@@ -363,9 +370,9 @@ pub fn read_again(model: &mut Model) -> Vec<Effect> {
 
 /// Opens the next or a previous agent of the fleet.
 pub fn open_neighbour(model: &mut Model, by: isize) -> Vec<Effect> {
-    let index = model.visible_index(&model.agent.agent);
+    let index = visible_index(model, &model.agent.agent);
     let next = step_index(index.unwrap_or(0), by, model.fleet.order.len());
-    match model.visible_agent(next).map(str::to_string) {
+    match visible_agent(model, next).map(str::to_string) {
         Some(name) if name != model.agent.agent => open(model, name),
         _ => {
             model.show_hint("no further agent");
@@ -391,7 +398,7 @@ pub fn toggle_full_screen(model: &mut Model) {
 /// Moves the cursor of a list, or scrolls the text.
 pub fn move_cursor(model: &mut Model, by: isize) -> Vec<Effect> {
     match model.agent.tab {
-        _ if !model.agent.is_list() => model.scroll_text(by),
+        _ if !model.agent.is_list() => scroll_text(model, by),
         AgentTab::Memory => return memory::move_cursor(model, by),
         AgentTab::Health => memory::move_finding_cursor(model, by),
         _ => move_history_cursor(model, by),
@@ -540,7 +547,7 @@ fn visible_items(model: &Model) -> impl Iterator<Item = &MemoryItem> {
     } else {
         0
     };
-    let rows = items.list.visible(count, model.agent_list_height());
+    let rows = items.list.visible(count, agent_list_height(model));
     rows.filter_map(|row| items.shown_item(row))
 }
 
@@ -554,7 +561,7 @@ pub fn row_ages(model: &Model, row: &AgentRow) -> Option<String> {
         .map(|content| format_modification_age(now, content.modified_ns))
         .unwrap_or_default();
     // The age of the read and the problem appear only for an unreachable agent.
-    Some(match model.host_problem(&row.name) {
+    Some(match host_problem(model, &row.name) {
         Some(why) => format!("{changed} {} {why}", format_age(now, known.read_at)),
         None => changed,
     })
@@ -620,7 +627,7 @@ pub fn check_marked_lines(model: &Model) -> Result<(), String> {
 /// Checks that lines can be inserted into the baseline.
 pub fn check_promotion(model: &Model) -> Result<(), String> {
     check_line_cursor(model)?;
-    model.check_writable()
+    check_writable(model)
 }
 
 /// Checks that the tab shows a text of a file.
@@ -629,7 +636,7 @@ pub fn check_file_text(model: &Model) -> Result<(), String> {
         model.agent.tab != AgentTab::Facts,
         "facts are not file text; there is no whitespace to mark",
     )?;
-    model.check_text()
+    check_text(model)
 }
 
 /// Checks that the tab has a text to search, or items to filter.
@@ -637,7 +644,7 @@ pub fn check_search(model: &Model) -> Result<(), String> {
     if model.agent.is_item_list() {
         return Ok(());
     }
-    model.check_text()
+    check_text(model)
 }
 
 /// Checks that the tab has a record of the history under the cursor, or is about a baseline.
@@ -666,7 +673,7 @@ pub fn check_selected(model: &Model) -> Result<(), String> {
 /// Checks that the tab has a text, or an entry under the cursor.
 pub fn check_pager(model: &Model) -> Result<(), String> {
     if model.agent.tab == AgentTab::History && model.agent.is_list() {
-        return model.selected_entry().map(drop);
+        return selected_entry(model).map(drop);
     }
     require(model.agent.has_full_text(), "no text yet")
 }
@@ -674,10 +681,10 @@ pub fn check_pager(model: &Model) -> Result<(), String> {
 /// Checks that the tab shows a text with something to copy.
 pub fn check_clipboard(model: &Model, command: Command) -> Result<(), String> {
     if !model.agent.tab.is_about_layout() {
-        model.check_text()?;
+        check_text(model)?;
     }
     if command == Command::CopyAll {
         return require(model.agent.has_full_text(), "nothing to copy");
     }
-    model.clipboard_text(command).map(drop)
+    clipboard_text(model, command).map(drop)
 }

@@ -16,7 +16,11 @@ use crate::console::frame::{
     draw_short_fleet_name, draw_text_pane, draw_trouble, fleet_name_width, least_fleet_name_width,
 };
 use crate::console::model::Model;
+use crate::console::model::host_problems::host_problem;
+use crate::console::model::trouble::trouble_line;
+use crate::console::model::visible_text::text_height;
 use crate::console::screens::agent::state::{AgentTab, MIN_SIDE_BY_SIDE_COLUMNS};
+use crate::console::screens::fleet::visible_agents::visible_index;
 use crate::console::screens::hosts::state::HostProblem;
 use crate::console::theme::{Role, role_of_state};
 use crate::console::widgets::canvas::{
@@ -115,7 +119,7 @@ fn draw_blocker(
     observation: Option<&Observation>,
 ) -> u16 {
     // The header tells of a lost host.
-    let is_host_lost = model.host_problem(&model.agent.agent).is_some();
+    let is_host_lost = host_problem(model, &model.agent.agent).is_some();
     let blocker = observation.and_then(|seen| seen.blocker.as_ref());
     let Some(blocker) = blocker.filter(|_| !is_host_lost) else {
         return x;
@@ -137,7 +141,7 @@ fn draw_full_screen_footer(model: &Model, canvas: &mut Canvas<'_>) {
     let y = canvas.area.height - 1;
     let agent = &model.agent;
     // New trouble needs the room of the names.
-    let (name_cells, fleet_cells) = match model.trouble_line() {
+    let (name_cells, fleet_cells) = match trouble_line(model) {
         Some(_) => (
             usize::from(canvas.width() / 6),
             least_fleet_name_width(model) as u16,
@@ -157,7 +161,7 @@ fn draw_full_screen_footer(model: &Model, canvas: &mut Canvas<'_>) {
     let end = canvas.width().saturating_sub(1);
     let end = draw_pending_question(model, canvas, end);
     let mut position = tab_title(agent.tab).to_string();
-    if let Some(hunk) = agent.current_pane().describe_hunk(model.text_height()) {
+    if let Some(hunk) = agent.current_pane().describe_hunk(text_height(model)) {
         position.push_str(hunk.trim_start_matches("hunk"));
     }
     let exit = format!("{} exit", model.key_hint(Command::ToggleFullScreen));
@@ -196,7 +200,7 @@ fn draw_header(model: &Model, canvas: &mut Canvas<'_>, observation: Option<&Obse
     x = draw_state(model, canvas, x, 0) + 1;
     if let Some(seen) = observation {
         x = canvas.put_text(x, 0, &truncate_untrusted(&seen.host, 12), Role::Text) + 1;
-        if let Some(trouble) = model.host_problem(&model.agent.agent) {
+        if let Some(trouble) = host_problem(model, &model.agent.agent) {
             x = draw_cached_notice(model, canvas, x, &trouble);
         } else if let Some(content) = &seen.content {
             let share = limit_usage(content.size, seen.max_size);
@@ -246,9 +250,9 @@ fn draw_cached_notice(
 fn draw_position(model: &Model, canvas: &mut Canvas<'_>, x: u16) {
     let width = canvas.width();
     let pane = model.agent.current_pane();
-    let index = model.visible_index(&model.agent.agent);
+    let index = visible_index(model, &model.agent.agent);
     let place = index.map(|index| (index + 1, model.fleet.order.len()));
-    let hunk = pane.describe_hunk(model.text_height());
+    let hunk = pane.describe_hunk(text_height(model));
     let hunk = hunk.filter(|_| model.agent.is_comparison());
     let join = |place: Option<String>| {
         let parts: Vec<String> = place.into_iter().chain(hunk.clone()).collect();
@@ -370,4 +374,13 @@ fn display_options(model: &Model) -> Vec<String> {
         how.push("invisibles: on".to_string());
     }
     how
+}
+
+/// Returns the rows of the list on the agent screen that fit.
+pub fn agent_list_height(model: &Model) -> usize {
+    match model.agent.tab {
+        AgentTab::Memory => model.rows_beside(memory::FRAME_ROWS),
+        AgentTab::Health => model.rows_beside(health::FRAME_ROWS),
+        _ => history::history_height(model),
+    }
 }

@@ -6,12 +6,16 @@ pub mod timeline;
 
 use std::path::{Path, PathBuf};
 
+use super::view::archive_text_height;
 use crate::archive::index::CandidateOrder;
 use crate::archive::search::Query;
 use crate::console::command::{Command, require};
 use crate::console::message::Effect;
 use crate::console::model::Model;
-use crate::console::model::plans::request_plan;
+use crate::console::model::baseline_targets::subject_baseline;
+use crate::console::model::plans::{check_no_run, request_plan};
+use crate::console::model::read_only::check_writable;
+use crate::console::model::visible_text::{scroll_text, text_height};
 use crate::console::screen::Screen;
 use crate::console::screens::archives::state::{
     ArchiveSearchRequest, ArchivesPage, EntryComparisonRequest, EntryComparisonView, EntryText,
@@ -205,7 +209,7 @@ pub fn handle_text(
         Ok(text) => text.lines,
         Err(why) => vec![TextLine::note(why)],
     };
-    let height = model.archive_text_height();
+    let height = archive_text_height(model);
     let screen = &mut model.archives;
     screen.text.pane.replace_lines(lines);
     screen.text.is_loaded = true;
@@ -249,26 +253,26 @@ pub fn check_text(model: &Model) -> Result<(), String> {
 /// Checks that the chosen lines of the text can be inserted into a baseline.
 pub fn check_promotion(model: &Model) -> Result<(), String> {
     require(
-        model.subject_baseline().is_some(),
+        subject_baseline(model).is_some(),
         "the agent left the config, and no baseline is its own",
     )?;
     require(
         !model.archives.chosen_lines().is_empty(),
         "no line under the cursor",
     )?;
-    model.check_writable()
+    check_writable(model)
 }
 
 /// Checks that the memory from before the run of the entry can be put back.
 pub fn check_restore(model: &Model) -> Result<(), String> {
     model.archives.chosen_entry()?;
-    model.check_no_run()
+    check_no_run(model)
 }
 
 /// Checks that the entry can be pinned or unpinned.
 pub fn check_pin(model: &Model) -> Result<(), String> {
     model.archives.chosen_entry()?;
-    model.check_writable()
+    check_writable(model)
 }
 
 /// Checks that the query has words, which are hits.
@@ -322,7 +326,7 @@ pub fn move_cursor(model: &mut Model, by: isize) {
     match model.archives.page {
         ArchivesPage::List => {}
         ArchivesPage::Timeline => return timeline::move_cursor(model, by),
-        ArchivesPage::Text | ArchivesPage::Comparison => return model.scroll_text(by),
+        ArchivesPage::Text | ArchivesPage::Comparison => return scroll_text(model, by),
         ArchivesPage::Retention | ArchivesPage::RetentionAgent | ArchivesPage::PrunePlan => {
             return retention::move_cursor(model, by);
         }
@@ -355,7 +359,7 @@ pub fn set_query(model: &mut Model, query: String) {
 
 /// Goes to the next hit: within the text, and from its last one to the next text.
 pub fn go_to_next_hit(model: &mut Model, is_forward: bool) {
-    let height = model.archive_text_height();
+    let height = archive_text_height(model);
     let screen = &mut model.archives;
     let is_current = screen.is_text_current();
     let pane = &mut screen.text.pane;
@@ -403,7 +407,7 @@ pub fn change_marks(model: &mut Model, command: Command) {
         (Command::MarkRange, Some(line)) => text.marked_lines.extend_to(line, lines),
         (_, Some(line)) => {
             text.marked_lines.toggle(line);
-            model.scroll_text(1);
+            scroll_text(model, 1);
         }
         (_, None) => {}
     }
@@ -485,7 +489,7 @@ pub fn handle_comparison(
             ..ComparedTexts::default()
         }
     });
-    let height = model.text_height();
+    let height = text_height(model);
     model.archives.comparison.shown.show(texts, height);
     model.is_dirty = true;
 }

@@ -15,6 +15,7 @@ use crate::console::age::format_age;
 use crate::console::command::Command;
 use crate::console::frame::{draw_compared_texts, draw_fleet_name};
 use crate::console::model::Model;
+use crate::console::model::visible_text::{text_height, text_pane};
 use crate::console::screens::archives::state::retention::{is_disk_full, used_disk_percent};
 use crate::console::screens::archives::state::{ArchiveRow, ArchivesPage, NO_ENTRY_REASON};
 use crate::console::theme::Role;
@@ -36,7 +37,7 @@ fn columns(model: &Model) -> Columns {
     let screen = &model.archives;
     let visible = screen
         .list
-        .visible(screen.row_count(), model.archives_list_height());
+        .visible(screen.row_count(), archives_list_height(model));
     let rows = visible.filter_map(|at| screen.row(at));
     let longest = rows.map(|row| untrusted::visible_line(row.agent()).width() as u16 + 1);
     let width = longest.max().unwrap_or(0);
@@ -76,7 +77,7 @@ fn draw_list(model: &Model, canvas: &mut Canvas<'_>) {
     } else if found.is_some() {
         columns.draw_headings(canvas, 3);
         let list = model.archives.list;
-        let extent = (model.archives.row_count(), model.archives_list_height());
+        let extent = (model.archives.row_count(), archives_list_height(model));
         list.draw(canvas, 4, extent, |canvas, y, index| {
             if let Some(row) = model.archives.row(index) {
                 draw_row(model, canvas, y, &columns, &row);
@@ -331,7 +332,7 @@ fn draw_pane(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
         canvas.put_text(area.x, area.y, "reading …", Role::Dim);
         return;
     }
-    model.text_pane().draw(canvas, area);
+    text_pane(model).draw(canvas, area);
 }
 
 /// Draws the line of the first hit where the text is not beside the list, or what to press.
@@ -413,7 +414,7 @@ fn draw_text(model: &Model, canvas: &mut Canvas<'_>) {
         canvas.put_right(canvas.width(), 1, &text, Role::Dim);
     }
     canvas.draw_rule(2);
-    let height = model.archive_text_height() as u16;
+    let height = archive_text_height(model) as u16;
     let area = Rect::new(0, 3, canvas.width(), height);
     draw_pane(model, canvas, area);
     canvas.draw_rule(canvas.area.height - 4);
@@ -429,7 +430,7 @@ fn draw_comparison(model: &Model, canvas: &mut Canvas<'_>) {
     let title = shorten_untrusted(&entry.unwrap_or_default(), canvas.room(0) / 2);
     canvas.put_text(0, 0, &title, Role::Title);
     if view.shown.is_loaded {
-        let hunk = view.shown.pane.describe_hunk(model.text_height());
+        let hunk = view.shown.pane.describe_hunk(text_height(model));
         let hunk = hunk.unwrap_or_else(|| "hunk 0/0".to_string());
         let note = format!("+{added} -{removed}  {hunk}");
         canvas.put_right(canvas.width(), 0, &note, Role::Text);
@@ -446,24 +447,22 @@ fn draw_comparison(model: &Model, canvas: &mut Canvas<'_>) {
     canvas.put_text(1, bottom + 1, &text, Role::Dim);
 }
 
-impl Model {
-    /// Returns the rows of the list.
-    pub fn archives_list_height(&self) -> usize {
-        // Two lines of header, a rule, the headings; a rule, details, the message, the hints.
-        let footer = match self.archives.page {
-            ArchivesPage::PrunePlan => retention::PLAN_FOOTER_LINES,
-            _ => 3 + DETAIL_LINES,
-        };
-        let fixed = 4 + usize::from(footer);
-        self.rows_beside(fixed)
-    }
+/// Returns the rows of the list.
+pub fn archives_list_height(model: &Model) -> usize {
+    // Two lines of header, a rule, the headings; a rule, details, the message, the hints.
+    let footer = match model.archives.page {
+        ArchivesPage::PrunePlan => retention::PLAN_FOOTER_LINES,
+        _ => 3 + DETAIL_LINES,
+    };
+    let fixed = 4 + usize::from(footer);
+    model.rows_beside(fixed)
+}
 
-    /// Returns the rows of the text under the cursor.
-    pub fn archive_text_height(&self) -> usize {
-        match self.archives.page {
-            page if !page.has_text() => self.archives_list_height(),
-            _ => self.rows_beside(7),
-        }
+/// Returns the rows of the text under the cursor.
+pub fn archive_text_height(model: &Model) -> usize {
+    match model.archives.page {
+        page if !page.has_text() => archives_list_height(model),
+        _ => model.rows_beside(7),
     }
 }
 

@@ -8,6 +8,13 @@ use crate::console::text::{Pane, PreparedText};
 use crate::console::widgets::plan_pane::{PlanPrompt, PlanRequests};
 use crate::engine::{BaselinePlan, FileOwner, SealPlan, TextReplacement};
 
+/// Lines below the difference: a rule, a note, the command line, the confirmation, the message, the
+/// hints. A problem of the seal has one line more.
+pub const FOOTER_LINES: u16 = 6;
+
+/// Lines around the list of files: the title, a rule, the headings; a rule.
+pub const LIST_FRAME_LINES: u16 = 4;
+
 /// Reason why nothing else can be done to baselines while a plan is applied.
 pub const BEING_WRITTEN_REASON: &str = "baselines are being written";
 
@@ -290,8 +297,32 @@ impl BaselinePlanScreen {
         }
     }
 
+    /// Returns the number of files that fit above the difference, on a terminal of this many rows.
+    pub fn list_rows(&self, terminal_rows: u16) -> usize {
+        let most = if terminal_rows >= 30 { 8 } else { 3 };
+        let view = self.view();
+        view.map_or(1, |view| view.prepared.rows.len().clamp(1, most))
+    }
+
+    /// Returns the rows of the screen that are not the difference.
+    pub fn frame_rows(&self, terminal_rows: u16) -> usize {
+        self.list_rows(terminal_rows) + usize::from(LIST_FRAME_LINES + self.footer_rows())
+    }
+
+    /// Returns the rows below the difference.
+    pub fn footer_rows(&self) -> u16 {
+        let view = self.view();
+        let has_problem = view.is_some_and(|view| view.prepared.problem.is_some());
+        FOOTER_LINES + u16::from(has_problem)
+    }
+
     /// Returns the row under the cursor.
     pub fn current_row(&self) -> Option<&BaselinePlanRow> {
         self.view()?.prepared.rows.get(self.cursor)
+    }
+
+    /// Whether a plan over baselines is being applied.
+    pub fn is_applying(&self) -> bool {
+        matches!(self.stage, BaselinePlanStage::Applying(_))
     }
 }

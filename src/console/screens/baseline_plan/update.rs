@@ -7,6 +7,14 @@ use crate::base::error::Error;
 use crate::console::command::{Command, require};
 use crate::console::message::Effect;
 use crate::console::model::Model;
+use crate::console::model::baseline_targets::{
+    restorable_version, subject_baseline, target_baselines,
+};
+use crate::console::model::read_only::{
+    check_started_writable, check_writable, is_unlocked, unlock_hint,
+};
+use crate::console::model::undo_offers::planned_undo_offer;
+use crate::console::model::visible_text::{scroll_text, text_height};
 use crate::console::screen::Screen;
 use crate::console::screens::baseline_plan::state::{
     AppliedBaselinePlan, BEING_WRITTEN_REASON, BaselineChangePlan, BaselinePlanRequest,
@@ -35,7 +43,7 @@ fn ready_plan(model: &Model) -> Result<&BaselinePlanView, String> {
 
 /// Checks that the plan is a seal, which can be signed.
 pub fn check_signing(model: &Model) -> Result<(), String> {
-    model.check_started_writable()?;
+    check_started_writable(model)?;
     let is_seal = matches!(ready_plan(model)?.request, BaselinePlanRequest::Seal { .. });
     require(is_seal, "only a seal is signed")
 }
@@ -49,13 +57,13 @@ pub fn check_confirmation(model: &Model) -> Result<(), String> {
     match &prompt.confirmation {
         Confirmation::NothingToRun => Err("nothing to write".to_string()),
         Confirmation::TypedText(_) => Err("type the words to confirm this plan".to_string()),
-        _ => model.check_writable(),
+        _ => check_writable(model),
     }
 }
 
 /// Requests the plan of a seal for the marked baselines, or the one that the screen is about.
 pub fn plan_seal(model: &mut Model) -> Vec<Effect> {
-    let names = model.target_baselines();
+    let names = target_baselines(model);
     let is_all = names.len() > 1 && names.len() == model.baselines.summaries().len();
     let request = BaselinePlanRequest::Seal {
         names,
@@ -67,7 +75,7 @@ pub fn plan_seal(model: &mut Model) -> Vec<Effect> {
 
 /// Requests the plan that puts a version back.
 pub fn plan_restore(model: &mut Model) -> Vec<Effect> {
-    let version = match model.restorable_version() {
+    let version = match restorable_version(model) {
         Ok(version) => version,
         Err(why) => {
             model.show_hint(&why);
@@ -84,7 +92,7 @@ pub fn plan_undo(model: &mut Model, names: Vec<String>, version: String) -> Vec<
 }
 
 fn plan_restore_of(model: &mut Model, version: String) -> Vec<Effect> {
-    let names = model.target_baselines();
+    let names = target_baselines(model);
     if names.is_empty() {
         return Vec::new();
     }
@@ -97,7 +105,7 @@ fn plan_restore_of(model: &mut Model, version: String) -> Vec<Effect> {
 
 /// Opens the input line for the name of a new baseline.
 pub fn prompt_new_name(model: &mut Model) {
-    let source = model.subject_baseline().map(str::to_string);
+    let source = subject_baseline(model).map(str::to_string);
     open_prompt(
         model,
         BaselinePrompt::NewName {
@@ -110,7 +118,7 @@ pub fn prompt_new_name(model: &mut Model) {
 /// Opens the input line for the name of a new baseline with a name that was refused.
 fn prompt_name_again(model: &mut Model, name: String, source: String) {
     let other_source = if source == TEMPLATE_SOURCE {
-        model.subject_baseline().map(str::to_string)
+        subject_baseline(model).map(str::to_string)
     } else {
         Some(TEMPLATE_SOURCE.to_string())
     };
@@ -126,7 +134,7 @@ fn prompt_name_again(model: &mut Model, name: String, source: String) {
 /// Opens the input line for the text to find.
 pub fn prompt_pattern(model: &mut Model) {
     let prompt = BaselinePrompt::Pattern {
-        names: model.target_baselines(),
+        names: target_baselines(model),
         is_regex: false,
     };
     open_prompt(model, prompt);
@@ -385,14 +393,14 @@ fn key_refusal(model: &Model, prepared: &PreparedBaselinePlan) -> Option<String>
 
 /// Returns why a plan is refused because an agent of a baseline is protected, if it is.
 fn protection_refusal(model: &Model, prepared: &PreparedBaselinePlan) -> Option<String> {
-    if model.is_unlocked() {
+    if is_unlocked(model) {
         return None;
     }
     let agents = prepared.rows.iter().flat_map(|row| &row.agents);
     let is_protected =
         |name: &&String| has_protection(model, std::slice::from_ref(*name), Protection::ReadOnly);
     let name = agents.into_iter().find(is_protected)?;
-    let hint = model.unlock_hint();
+    let hint = unlock_hint(model);
     Some(format!(
         "{name} has this baseline and is protected as read-only; {hint}"
     ))
@@ -426,7 +434,7 @@ pub fn handle_applied(
     model: &mut Model,
     applied: Result<AppliedBaselinePlan, Error>,
 ) -> Vec<Effect> {
-    let is_undo = model.planned_undo_offer().is_some();
+    let is_undo = planned_undo_offer(model).is_some();
     let stage = std::mem::take(&mut model.baseline_plan.stage);
     if let VerifyStage::Done(result) = &mut model.verify.stage {
         result.is_outdated = true;
@@ -503,7 +511,7 @@ pub fn move_cursor(model: &mut Model, by: isize) {
         .view()
         .map_or(0, |view| view.prepared.rows.len());
     if by.abs() > 1 || count < 2 {
-        return model.scroll_text(by);
+        return scroll_text(model, by);
     }
     model.baseline_plan.cursor = step_index(model.baseline_plan.cursor, by, count);
     show_current_row(model);
@@ -526,7 +534,7 @@ fn show_current_row(model: &mut Model) {
     pane.clear();
     pane.show(text);
     if !has_notes {
-        let height = model.text_height();
+        let height = text_height(model);
         model.baseline_plan.pane.scroll_to_first_hunk(height);
     }
 }

@@ -10,7 +10,8 @@ use crate::console::confirmation_line::{PlanWords, draw_confirmation, draw_keys_
 use crate::console::frame::{draw_compared_texts, draw_equivalent_command};
 use crate::console::model::{Model, equivalent_command};
 use crate::console::screens::baseline_plan::state::{
-    BaselinePlanRequest, BaselinePlanRow, BaselinePlanStage, BaselinePlanView,
+    BaselinePlanRequest, BaselinePlanRow, BaselinePlanStage, BaselinePlanView, FOOTER_LINES,
+    LIST_FRAME_LINES,
 };
 use crate::console::screens::reset::view::title::{PLAN_STATUS, PlanTitle};
 use crate::console::theme::Role;
@@ -19,13 +20,6 @@ use crate::console::widgets::canvas::{
 };
 use crate::console::widgets::list_pane::{Columns, Fit, ListPane};
 use crate::console::widgets::plan_pane::Confirmation;
-
-/// Lines below the difference: a rule, a note, the command line, the confirmation, the message, the
-/// hints. A problem of the seal has one line more.
-const FOOTER_LINES: u16 = 6;
-
-/// Lines around the list of files: the title, a rule, the headings; a rule.
-const LIST_FRAME_LINES: u16 = 4;
 
 /// Cells that the subject of a plan needs: it is left out where there are fewer.
 const MIN_SUBJECT_CELLS: usize = 8;
@@ -82,7 +76,7 @@ fn draw_plan(model: &Model, view: &BaselinePlanView, canvas: &mut Canvas<'_>, is
     draw_plan_subject(view, canvas, x, end);
     canvas.draw_rule(1);
     draw_rows(model, rows, canvas);
-    let list_height = model.baseline_plan_list_height() as u16;
+    let list_height = model.baseline_plan.list_rows(model.size.1) as u16;
     let y = LIST_FRAME_LINES - 1 + list_height;
     canvas.draw_rule(y);
     let row = model.baseline_plan.current_row();
@@ -136,7 +130,7 @@ fn draw_rows(model: &Model, rows: &[BaselinePlanRow], canvas: &mut Canvas<'_>) {
         .left("LINES", 11)
         .rest("USED BY", canvas.width());
     columns.draw_headings(canvas, 2);
-    let height = model.baseline_plan_list_height();
+    let height = model.baseline_plan.list_rows(model.size.1);
     let count = rows.len();
     let list = ListPane::ending_at_cursor(model.baseline_plan.cursor, height);
     if count > height {
@@ -174,7 +168,7 @@ fn draw_rows(model: &Model, rows: &[BaselinePlanRow], canvas: &mut Canvas<'_>) {
 }
 
 fn draw_footer(model: &Model, view: &BaselinePlanView, canvas: &mut Canvas<'_>, is_applying: bool) {
-    let mut y = canvas.area.height - model.baseline_plan_footer_height();
+    let mut y = canvas.area.height - model.baseline_plan.footer_rows();
     canvas.draw_rule(y);
     let room = canvas.room(2);
     if let Some(problem) = &view.prepared.problem {
@@ -229,25 +223,4 @@ fn plan_note(model: &Model, view: &BaselinePlanView) -> (String, Role) {
     };
     let text = format!("{}; see the top of the text", facts.join(", "));
     (text, role)
-}
-
-impl Model {
-    /// Returns the number of files of a plan over baselines that fit above the difference.
-    pub fn baseline_plan_list_height(&self) -> usize {
-        let most = if self.size.1 >= 30 { 8 } else { 3 };
-        let rows = self.baseline_plan.view();
-        rows.map_or(1, |view| view.prepared.rows.len().clamp(1, most))
-    }
-
-    /// Returns the lines of the screen of a plan over baselines that are not the difference.
-    pub fn baseline_plan_frame_height(&self) -> usize {
-        let frame = LIST_FRAME_LINES + self.baseline_plan_footer_height();
-        self.baseline_plan_list_height() + usize::from(frame)
-    }
-
-    fn baseline_plan_footer_height(&self) -> u16 {
-        let view = self.baseline_plan.view();
-        let has_problem = view.is_some_and(|view| view.prepared.problem.is_some());
-        FOOTER_LINES + u16::from(has_problem)
-    }
 }

@@ -5,7 +5,9 @@ use crate::console::age::format_age;
 use crate::console::command::{Command, require};
 use crate::console::message::{ComparisonTexts, Effect};
 use crate::console::model::Model;
+use crate::console::model::baseline_targets::{restorable_version, subject_baseline};
 use crate::console::model::plans::check_baseline_planning;
+use crate::console::model::visible_text::{scroll_text, text_height};
 use crate::console::overlay::Overlay;
 use crate::console::screen::Screen;
 use crate::console::screens::baselines::state::{
@@ -20,7 +22,7 @@ use crate::engine::{BaselineList, BaselineVersion};
 
 /// Goes to the list of baselines, with the cursor on the one that the screen is about.
 pub fn open(model: &mut Model) -> Vec<Effect> {
-    let subject = model.subject_baseline().map(str::to_string);
+    let subject = subject_baseline(model).map(str::to_string);
     if model.screen != Screen::Baselines {
         let screen = &mut model.baselines;
         screen.cursor_name = subject.or(screen.cursor_name.take());
@@ -57,7 +59,7 @@ pub fn handle_list(model: &mut Model, list: Result<Box<BaselineList>, String>) {
     if let Some(old_index) = old_index {
         replace_removed_cursor(model, old_index);
     }
-    model.is_dirty |= model.shows_baseline_states();
+    model.is_dirty |= model.screen.shows_baseline_states();
 }
 
 /// Puts the cursor of a baseline that is no longer listed on the one that stands in its place, and
@@ -120,7 +122,7 @@ pub fn handle_comparison(
     if model.baselines.comparison.request != *request {
         return;
     }
-    let height = model.text_height();
+    let height = text_height(model);
     let texts = match texts {
         Ok(texts) => {
             model.baselines.comparison.request.sides[0] = texts.old_side;
@@ -163,7 +165,7 @@ pub fn reload(model: &Model) -> Vec<Effect> {
 
 /// Loads what the screen shows again after a visit to another: it may have changed unseen.
 pub fn reload_on_return(model: &Model) -> Vec<Effect> {
-    if model.shows_baseline_states() {
+    if model.screen.shows_baseline_states() {
         reload(model)
     } else {
         Vec::new()
@@ -193,7 +195,7 @@ pub fn check_change(model: &Model) -> Result<(), String> {
 /// Checks that a version can be put back.
 pub fn check_restore(model: &Model) -> Result<(), String> {
     check_baseline_planning(model)?;
-    model.restorable_version().map(drop)
+    restorable_version(model).map(drop)
 }
 
 /// Compares the baseline under the cursor with what matters most, or the version under the cursor
@@ -354,7 +356,7 @@ fn mark_all(model: &mut Model) {
 /// Moves the cursor by rows, or scrolls.
 pub fn move_cursor(model: &mut Model, by: isize) {
     match model.baselines.page {
-        BaselinesPage::Comparison => model.scroll_text(by),
+        BaselinesPage::Comparison => scroll_text(model, by),
         BaselinesPage::List => {
             let all = model.baselines.visible_summaries();
             let index = step_index(model.baselines.cursor_index(), by, all.len());

@@ -13,6 +13,7 @@ use crate::console::frame::{
     draw_compared_texts, draw_counts_in_row, draw_fleet_name, fleet_name_width,
 };
 use crate::console::model::Model;
+use crate::console::model::visible_text::{is_side_by_side, text_height};
 use crate::console::screens::baselines::state::{
     BaselinesPage, ComparedVersion, NO_BASELINE_REASON,
 };
@@ -109,7 +110,7 @@ fn draw_list(model: &Model, canvas: &mut Canvas<'_>) {
         canvas.put_untrusted(x, 4, directory.as_bytes(), Role::Text);
     }
     let cursor = model.baselines.cursor_index();
-    let height = model.baselines_list_height();
+    let height = baselines_list_height(model);
     let visible = model.baselines.visible_summaries();
     if visible.is_empty() && !list.baselines.is_empty() {
         let text = "No baseline matches the filter. Esc shows all.";
@@ -487,13 +488,11 @@ pub fn describe_owner(model: &Model, owner: FileOwner) -> String {
     text
 }
 
-impl Model {
-    /// Returns the number of rows of the lists of baselines and versions that fit.
-    pub fn baselines_list_height(&self) -> usize {
-        // Two lines of header, a rule, the column heads; a rule, the facts, the message, the hints.
-        let fixed = 7 + usize::from(FACT_LINES);
-        self.rows_beside(fixed)
-    }
+/// Returns the number of rows of the lists of baselines and versions that fit.
+pub fn baselines_list_height(model: &Model) -> usize {
+    // Two lines of header, a rule, the column heads; a rule, the facts, the message, the hints.
+    let fixed = 7 + usize::from(FACT_LINES);
+    model.rows_beside(fixed)
 }
 
 fn draw_comparison(model: &Model, canvas: &mut Canvas<'_>) {
@@ -526,7 +525,7 @@ fn draw_position(model: &Model, canvas: &mut Canvas<'_>, x: u16) {
     }
     let (added, removed) = view.changed_lines;
     let mut parts = vec![format!("+{added} -{removed}")];
-    parts.extend(pane.describe_hunk(model.text_height()));
+    parts.extend(pane.describe_hunk(text_height(model)));
     let hit = (!pane.hits.is_empty()).then_some(pane.current_hit + 1);
     let room = canvas.room(x);
     let search = search_note(&pane.query, hit, pane.hits.len(), room / 2);
@@ -542,7 +541,7 @@ fn draw_sides(model: &Model, canvas: &mut Canvas<'_>) {
     let [old, new] = &model.baselines.comparison.request.sides;
     let title = |side: usize, version: &ComparedVersion| {
         let titles = &model.baselines.comparison.shown.titles;
-        if model.is_side_by_side() {
+        if is_side_by_side(model) {
             version.label()
         } else {
             titles[side].clone()

@@ -13,6 +13,26 @@ use crate::base::untrusted::{self, RevealOptions};
 /// marks takes no longer than others.
 const MAX_GRAPHEME_BYTES: usize = 64;
 
+/// Columns from which the panel is beside the text.
+pub const MIN_PANEL_COLUMNS: u16 = 110;
+
+/// Cells left of the text: a mark, and the line number.
+pub const GUTTER_CELLS: usize = 7;
+
+/// Cells of the panel and its border.
+pub const PANEL_CELLS: usize = 42;
+
+/// Returns the cells of a row of the text on a screen of this width; one more is free for the cursor.
+pub fn text_width(columns: u16) -> usize {
+    let panel = match columns {
+        MIN_PANEL_COLUMNS.. => PANEL_CELLS,
+        _ => 0,
+    };
+    usize::from(columns)
+        .saturating_sub(GUTTER_CELLS + panel + 1)
+        .max(1)
+}
+
 /// A line as it is shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LineLayout {

@@ -16,9 +16,6 @@ use crate::console::text::{Pane, Tone, Tones};
 use crate::engine::{BaselineDraft, BaselineFile, NextRuleChange, OpenedBaseline, SealMatch};
 use crate::lint::{Finding, Severity, TextRange};
 
-/// Columns from which the panel is beside the text.
-pub const MIN_PANEL_COLUMNS: u16 = 110;
-
 /// Beginnings of the lines that a merge puts around what it cannot decide.
 const CONFLICT_MARKERS: [&str; 3] = ["<<<<<<< ", "||||||| ", ">>>>>>> "];
 

@@ -44,6 +44,8 @@ use crate::console::handoff::HandoffRequest;
 use crate::console::keys::key::{Key, KeyCode};
 use crate::console::message::Effect;
 use crate::console::model::Model;
+use crate::console::model::baseline_targets::subject_baseline;
+use crate::console::model::read_only::{self, is_unlocked, unlock_hint};
 use crate::console::screen::Screen;
 use crate::console::screens::baselines;
 use crate::console::widgets::prompt::{Prompt, PromptPurpose};
@@ -116,7 +118,7 @@ pub fn suspend(model: &mut Model) -> Vec<Effect> {
 
 /// Requests the baseline that a key is about.
 pub fn open_subject(model: &mut Model) -> Vec<Effect> {
-    let baseline = model.subject_baseline().map(str::to_string);
+    let baseline = subject_baseline(model).map(str::to_string);
     baseline.map_or_else(Vec::new, |baseline| open(model, baseline))
 }
 
@@ -310,7 +312,7 @@ pub fn read_only_reason(model: &Model, opened: &OpenedBaseline) -> Option<String
         }
         _ => None,
     };
-    if let Some(why) = model.read_only_reason() {
+    if let Some(why) = read_only::read_only_reason(model) {
         let tampered = mismatch.map(|it| format!("; TAMPERED: {it}"));
         return Some(format!("{why}{}", tampered.unwrap_or_default()));
     }
@@ -318,11 +320,11 @@ pub fn read_only_reason(model: &Model, opened: &OpenedBaseline) -> Option<String
         .users
         .iter()
         .find(|user| user.protection == Protection::ReadOnly);
-    match protected.filter(|_| !model.is_unlocked()) {
+    match protected.filter(|_| !is_unlocked(model)) {
         Some(user) => Some(format!(
             "{} is protected as read-only; {}, then open it again",
             user.agent,
-            model.unlock_hint()
+            unlock_hint(model)
         )),
         None => mismatch,
     }

@@ -8,10 +8,8 @@ use std::ops::Range;
 use ratatui::layout::Rect;
 use unicode_width::UnicodeWidthStr;
 
-use super::layout::LineLayout;
-use super::state::{
-    EditorDialog, EditorScreen, FileOnDisk, FindingMark, LineNotes, MIN_PANEL_COLUMNS,
-};
+use super::layout::{GUTTER_CELLS, LineLayout, MIN_PANEL_COLUMNS, PANEL_CELLS, text_width};
+use super::state::{EditorDialog, EditorScreen, FileOnDisk, FindingMark, LineNotes};
 use crate::base::quantity::{format_count, format_size};
 use crate::base::untrusted;
 use crate::console::frame::draw_fleet_name;
@@ -24,12 +22,6 @@ use crate::console::widgets::canvas::{
 use crate::console::widgets::text_pane::{Gutter, TextPane, draw_number};
 use crate::engine::{SealMatch, SizeBand};
 use crate::lint::Severity;
-
-/// Cells left of the text: a mark, and the line number.
-const GUTTER_CELLS: usize = 7;
-
-/// Cells of the panel and its border.
-const PANEL_CELLS: usize = 42;
 
 /// Cells that the name of the baseline keeps.
 const MIN_NAME_CELLS: usize = 8;
@@ -44,11 +36,11 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     draw_header(editor, canvas);
     draw_users(model, editor, canvas);
     canvas.draw_rule(2);
-    let height = model.editor_height();
+    let height = editor_height(model);
     if let Some(pane) = editor.diff() {
         let diff = TextPane {
             pane,
-            style: model.editor_diff_style(),
+            style: editor_diff_style(model),
             gutter: Gutter::Diff,
         };
         diff.draw(canvas, Rect::new(0, 3, canvas.width(), height as u16));
@@ -62,12 +54,12 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
         for (row, y) in rows.take(height).zip(3..) {
             canvas.put_text(1, y, &row, Role::Warn);
         }
-    } else if editor.is_panel_focused && !model.has_editor_panel() {
+    } else if editor.is_panel_focused && model.size.0 < MIN_PANEL_COLUMNS {
         let area = Rect::new(1, 3, canvas.width() - 1, height as u16);
         panel::draw(model, editor, canvas, area);
     } else {
         draw_text(model, editor, canvas);
-        if model.has_editor_panel() {
+        if model.size.0 >= MIN_PANEL_COLUMNS {
             let x = canvas.width() - PANEL_CELLS as u16;
             for y in 3..3 + height as u16 {
                 canvas.put_text(x, y, "│", Role::Rule);
@@ -237,8 +229,8 @@ fn lint_summary(editor: &EditorScreen, is_narrow: bool) -> String {
 }
 
 fn draw_text(model: &Model, editor: &EditorScreen, canvas: &mut Canvas<'_>) {
-    let width = model.editor_text_width();
-    let bottom = 3 + model.editor_height() as u16;
+    let width = text_width(model.size.0);
+    let bottom = 3 + editor_height(model) as u16;
     let (mut line, mut skipped) = editor.top;
     let mut y = 3;
     while y < bottom && line < editor.buffer.lines().len() {
@@ -303,7 +295,7 @@ fn draw_row(
 }
 
 fn draw_cursor(model: &Model, editor: &EditorScreen, canvas: &mut Canvas<'_>) {
-    let width = model.editor_text_width();
+    let width = text_width(model.size.0);
     let (line, byte) = editor.buffer.cursor_byte();
     if editor.is_panel_focused || line < editor.top.0 {
         return;
@@ -329,7 +321,7 @@ fn draw_cursor(model: &Model, editor: &EditorScreen, canvas: &mut Canvas<'_>) {
         return;
     };
     let y = y + row;
-    if y >= 3 + model.editor_height() {
+    if y >= 3 + editor_height(model) {
         return;
     }
     let glyph = layout
@@ -342,39 +334,20 @@ fn draw_cursor(model: &Model, editor: &EditorScreen, canvas: &mut Canvas<'_>) {
     canvas.highlight_cursor(x, y as u16, cells);
 }
 
-impl Model {
-    /// Returns the number of rows of the editor's text.
-    pub fn editor_height(&self) -> usize {
-        // Two lines of header, a rule; a rule, the notice, the message, the hints.
-        let rows = usize::from(self.size.1).saturating_sub(6);
-        rows.saturating_sub(notice::row_count(self)).max(1)
-    }
+/// Returns the number of rows of the editor's text.
+pub fn editor_height(model: &Model) -> usize {
+    // Two lines of header, a rule; a rule, the notice, the message, the hints.
+    let rows = usize::from(model.size.1).saturating_sub(6);
+    rows.saturating_sub(notice::row_count(model)).max(1)
+}
 
-    /// Whether the panel is beside the text.
-    pub fn has_editor_panel(&self) -> bool {
-        self.size.0 >= MIN_PANEL_COLUMNS
-    }
-
-    /// Returns the cells of a row of the editor's text; one more is free for the cursor.
-    pub fn editor_text_width(&self) -> usize {
-        let panel = if self.has_editor_panel() {
-            PANEL_CELLS
-        } else {
-            0
-        };
-        usize::from(self.size.0)
-            .saturating_sub(GUTTER_CELLS + panel + 1)
-            .max(1)
-    }
-
-    /// Returns how diffs are laid out in the editor.
-    pub fn editor_diff_style(&self) -> PaneStyle {
-        PaneStyle {
-            is_wrapping: true,
-            is_whitespace_marked: false,
-            is_prose: false,
-            has_word_marks: self.has_word_marks,
-            half_width: 1,
-        }
+/// Returns how diffs are laid out in the editor.
+pub fn editor_diff_style(model: &Model) -> PaneStyle {
+    PaneStyle {
+        is_wrapping: true,
+        is_whitespace_marked: false,
+        is_prose: false,
+        has_word_marks: model.has_word_marks,
+        half_width: 1,
     }
 }

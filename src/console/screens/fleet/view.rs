@@ -2,6 +2,9 @@
 
 use unicode_width::UnicodeWidthStr;
 
+use super::visible_agents::{
+    fleet_height, hidden_marked_agents, strip_height, visible_rows, worse_out_of_sight,
+};
 use crate::base::quantity::{format_count, format_size};
 use crate::base::untrusted;
 use crate::console::age::{format_modification_age, format_time};
@@ -9,6 +12,7 @@ use crate::console::agent_row::{AgentRow, known_scratch_lines};
 use crate::console::command::Command;
 use crate::console::filter;
 use crate::console::frame::{blocked_step, draw_fleet_name, draw_in_rule, more_agents};
+use crate::console::model::host_problems::{count_unreachable, host_problem};
 use crate::console::model::{Model, RunSign};
 use crate::console::screens::fleet::columns::{self, CellWidths, ColumnSpan, FleetColumn};
 use crate::console::screens::fleet::reasons::{self, ReasonCell, WholeReason};
@@ -32,7 +36,7 @@ const MAX_PARAGRAPH_LINES: usize = 4;
 pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     draw_header(model, canvas);
     canvas.draw_rule(2);
-    let worse = model.worse_out_of_sight();
+    let worse = worse_out_of_sight(model);
     draw_out_of_sight(canvas, 2, worse.above, "above");
     let mut y = 3;
     let errors = [&model.config_error, &model.preferences_error];
@@ -49,7 +53,7 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
         draw_cell(canvas, y, span, span.column.layout().heading, Role::Heading);
     }
     y += 1;
-    let height = model.fleet_height();
+    let height = fleet_height(model);
     if model.rows.is_empty() {
         let text = format!(
             "No agents in {}. See the example there, or run: memory-shepherd demo",
@@ -79,11 +83,10 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
             canvas.put_wrapped(1, below, &text, Role::Warn, MAX_PARAGRAPH_LINES);
         }
     }
-    let shown: Vec<&AgentRow> = model
-        .visible_rows(model.fleet.list.top)
+    let shown: Vec<&AgentRow> = visible_rows(model, model.fleet.list.top)
         .take(height)
         .collect();
-    let problems = shown.iter().map(|row| model.host_problem(&row.name));
+    let problems = shown.iter().map(|row| host_problem(model, &row.name));
     let problems: Vec<Option<HostProblem>> = problems.collect();
     let reason_span = spans.iter().find(|it| it.column == FleetColumn::Reason);
     let reasons = reason_span.map(|span| reason_cells(&shown, &problems, usize::from(span.width)));
@@ -171,7 +174,7 @@ fn draw_fleet_line(model: &Model, canvas: &mut Canvas<'_>) {
 /// Returns whether the figures are live, stale, saved or still being read.
 fn freshness_text(model: &Model) -> String {
     match (model.rows.unread(), model.rows.saved_time()) {
-        (0, _) => match model.count_unreachable() {
+        (0, _) => match count_unreachable(model) {
             0 => "live".to_string(),
             count => format!("live, {count} stale"),
         },
@@ -219,7 +222,7 @@ fn last_run_part(model: &Model, error_room: usize) -> Option<(String, Role)> {
 
 fn marks_part(model: &Model) -> Option<(String, Role)> {
     let marked = model.fleet.marks.len();
-    let text = match model.hidden_marked_agents().count() {
+    let text = match hidden_marked_agents(model).count() {
         0 => format!("marked {marked}"),
         hidden => format!("marked {marked} ({hidden} hidden by filter)"),
     };
@@ -271,7 +274,7 @@ impl HeaderCount {
 
 /// Returns the header's counts by state, the worst first.
 fn header_counts(model: &Model) -> Vec<HeaderCount> {
-    let counts = model.state_counts().into_iter();
+    let counts = model.rows.state_counts().into_iter();
     counts.map(HeaderCount::of_state).collect()
 }
 
@@ -279,6 +282,7 @@ fn header_counts(model: &Model) -> Vec<HeaderCount> {
 fn folded_header_counts(model: &Model) -> Vec<HeaderCount> {
     let fine = |state: State| matches!(state, State::Scratch | State::Clean);
     let (ok, bad): (Vec<_>, Vec<_>) = model
+        .rows
         .state_counts()
         .into_iter()
         .partition(|(state, _)| fine(*state));
@@ -518,7 +522,7 @@ fn draw_strip(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
         canvas.put_untrusted(1, y, text.as_bytes(), Role::Dim);
         return;
     };
-    let is_tall = model.strip_height() > 1;
+    let is_tall = strip_height(model) > 1;
     let is_tampered = observation.state == State::Tampered;
     let room = canvas.room(2);
     let hint = strip_hint(observation);
@@ -574,7 +578,7 @@ fn strip_text(model: &Model, row: &AgentRow, observation: &Observation, is_tall:
     {
         text.push_str(&format!("; {step}"));
     }
-    let problem = model.host_problem(&row.name);
+    let problem = host_problem(model, &row.name);
     if let Some(problem) = &problem {
         // The host's problem comes first.
         text.push_str(&format!(": {problem}"));
@@ -694,22 +698,5 @@ fn next_step_hint(model: &Model, row: &AgentRow, observation: &Observation) -> S
             )
         }
         State::Clean | State::Loading => "Nothing to do.".to_string(),
-    }
-}
-
-impl Model {
-    /// Returns the number of fleet rows that fit.
-    pub fn fleet_height(&self) -> usize {
-        // Two lines of header, a rule, the column heads; a rule, the strip, the
-        // message, the hints.
-        let errors = [&self.config_error, &self.preferences_error];
-        let errors = errors.iter().filter(|it| it.is_some()).count();
-        let fixed = 7 + self.strip_height() + errors;
-        self.rows_beside(fixed)
-    }
-
-    /// Returns the height of the strip below the fleet, in lines.
-    pub fn strip_height(&self) -> usize {
-        if self.size.1 >= 24 { 2 } else { 1 }
     }
 }

@@ -46,7 +46,7 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     if statuses.is_empty() {
         canvas.put_text(1, 4, NO_HOSTS_REASON, Role::Text);
     }
-    let height = model.hosts_list_height();
+    let height = hosts_list_height(model);
     let list = ListPane::ending_at_cursor(model.hosts.cursor_index(), height);
     list.draw(canvas, 4, (statuses.len(), height), |canvas, y, index| {
         draw_row(model, canvas, y, &columns, statuses[index]);
@@ -140,7 +140,7 @@ fn format_latency(latency: Duration) -> String {
 /// Draws the details of a host, the most important first.
 fn draw_details(model: &Model, canvas: &mut Canvas<'_>, y: u16, status: &HostStatus) {
     let parts = host_details(model, status);
-    let height = model.host_details_height();
+    let height = host_details_height(model);
     let room = canvas.room(9);
     let count = parts.len();
     let mut line = 0;
@@ -227,29 +227,26 @@ fn host_details(model: &Model, status: &HostStatus) -> Vec<(&'static str, String
     parts
 }
 
-impl Model {
-    /// Returns the height of the host details: all lines that the list leaves.
-    pub fn host_details_height(&self) -> usize {
-        self.hosts_area_height()
-            .saturating_sub(self.hosts_list_height())
-    }
+/// Returns the height of the host details: all lines that the list leaves.
+pub fn host_details_height(model: &Model) -> usize {
+    hosts_area_height(model).saturating_sub(hosts_list_height(model))
+}
 
-    /// Returns the number of host rows that fit.
-    pub fn hosts_list_height(&self) -> usize {
-        let room = self.hosts_area_height();
-        // A long list must leave room for the details of one host.
-        let details = match self.size.1 {
-            30.. => 14,
-            24.. => 8,
-            _ => room / 2,
-        };
-        let count = self.hosts.sorted_statuses().len();
-        count.clamp(1, room.saturating_sub(details).max(1))
-    }
+/// Returns the number of host rows that fit.
+pub fn hosts_list_height(model: &Model) -> usize {
+    let room = hosts_area_height(model);
+    // A long list must leave room for the details of one host.
+    let details = match model.size.1 {
+        30.. => 14,
+        24.. => 8,
+        _ => room / 2,
+    };
+    let count = model.hosts.sorted_statuses().len();
+    count.clamp(1, room.saturating_sub(details).max(1))
+}
 
-    fn hosts_area_height(&self) -> usize {
-        // Two lines of header, a rule, the column heads; a rule before the details;
-        // the message, the hints.
-        usize::from(self.size.1).saturating_sub(7)
-    }
+fn hosts_area_height(model: &Model) -> usize {
+    // Two lines of header, a rule, the column heads; a rule before the details;
+    // the message, the hints.
+    usize::from(model.size.1).saturating_sub(7)
 }

@@ -348,6 +348,47 @@ impl LogScreen {
         let found = rows.iter().position(|row| current.matches(row));
         self.cursor = found.unwrap_or(self.cursor);
     }
+
+    /// Returns the agents for which the run of a result can be undone, as far as the log knows.
+    pub fn undoable_agents(&self, result: &ResultView) -> Vec<String> {
+        let mut agents = result.undoable_agents();
+        if let Some(run) = self.find_run(&result.run_id) {
+            agents.retain(|agent| !run.undone_agents.contains(agent));
+        }
+        agents
+    }
+
+    /// Returns the run that changed a baseline last.
+    pub fn last_change_of_baseline(&self, name: &str) -> Option<&RunSummary> {
+        let mut runs = self.runs.iter();
+        runs.find(|run| run.replaced_baseline().is_some_and(|(it, _)| it == name))
+    }
+
+    /// Returns the run of the last save of a baseline that was not taken back. The search ends at a run
+    /// for which `is_end` holds.
+    pub fn standing_save(
+        &self,
+        name: &str,
+        is_end: impl Fn(&RunSummary) -> bool,
+    ) -> Option<&RunSummary> {
+        // The version that a restore put back: the changes since that version do not stand.
+        let mut restored = None;
+        for run in &self.runs {
+            if is_end(run) {
+                return None;
+            }
+            let Some((_, replaced)) = run.replaced_baseline().filter(|(it, _)| it == name) else {
+                continue;
+            };
+            match (restored, run.restored_version()) {
+                (Some(version), _) if version == replaced => restored = None,
+                (Some(_), _) => {}
+                (None, Some(version)) => restored = Some(version),
+                (None, None) => return Some(run),
+            }
+        }
+        None
+    }
 }
 
 /// Identity of a row, which stays when rows are added above it.

@@ -8,6 +8,7 @@ use crate::console::message::Effect;
 use crate::console::model::Model;
 use crate::console::screen::Screen;
 use crate::console::screens::agent::update as agent;
+use crate::console::screens::fleet::update::update_trends;
 use crate::console::screens::log::state::{LogRow, ReportText, RunSummary};
 use crate::console::screens::reset;
 use crate::console::screens::{archives, baselines};
@@ -47,7 +48,7 @@ pub fn handle_runs(model: &mut Model, runs: Vec<RunSummary>) -> Vec<Effect> {
     }
     model.log.replace_runs(runs);
     model.ledger_error = None;
-    model.update_trends();
+    update_trends(model);
     let newest = newest_timed_run(model);
     let has_timed_run = newest.is_some() && newest != model.log.newest_timed_run;
     model.log.newest_timed_run = newest;
@@ -62,7 +63,7 @@ pub fn handle_runs(model: &mut Model, runs: Vec<RunSummary>) -> Vec<Effect> {
     if has_timed_run {
         effects.extend(schedule::refresh(model));
     }
-    if has_new_records && model.shows_baseline_states() {
+    if has_new_records && model.screen.shows_baseline_states() {
         effects.extend(baselines::update::reload(model));
     }
     effects.extend(refresh_report(model));
@@ -114,7 +115,7 @@ pub fn move_cursor(model: &mut Model, by: isize) {
 /// Opens the run under the cursor, unless a run is in progress.
 pub fn open_selected(model: &mut Model) {
     let result = match model.log.rows().get(model.log.cursor) {
-        Some(LogRow::Run(run)) if !model.is_running() => run.to_result_view(),
+        Some(LogRow::Run(run)) if !model.reset.is_running() => run.to_result_view(),
         _ => return,
     };
     reset::update::open_result(model, result);

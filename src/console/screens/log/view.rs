@@ -16,6 +16,7 @@ use crate::console::widgets::canvas::{
 };
 use crate::console::widgets::list_pane::ListPane;
 use crate::engine::{Outcome, ReportLevel, ReportRow};
+use schedule::{are_jobs_hidden, is_report_collapsed, schedule_height};
 
 pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     let x = canvas.put_text(0, 0, "LOG", Role::Title) + 2;
@@ -37,13 +38,13 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     }
     canvas.draw_rule(2);
     schedule::draw_schedule(model, canvas, 3);
-    let below = 3 + model.schedule_height();
+    let below = 3 + schedule_height(model);
     draw_report(model, canvas, below);
-    let below = below + model.report_height();
+    let below = below + report_height(model);
     draw_background_jobs(model, canvas, below);
-    let top = below + model.jobs_height();
+    let top = below + jobs_height(model);
     let rows = model.log.rows();
-    let height = model.log_list_height();
+    let height = log_list_height(model);
     if rows.is_empty() {
         canvas.put_text(
             1,
@@ -138,10 +139,10 @@ fn draw_run_details(model: &Model, canvas: &mut Canvas<'_>, y: u16, run: &RunSum
 /// Draws the background jobs above the log.
 fn draw_background_jobs(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
     let jobs = &model.background_jobs.visible;
-    if model.jobs_height() == 0 {
+    if jobs_height(model) == 0 {
         return;
     }
-    let shown = shown_of(jobs.len(), model.log_height() / 3);
+    let shown = shown_of(jobs.len(), log_height(model) / 3);
     for (row, job) in (y..).zip(jobs.iter().take(shown)) {
         let time = job.started.local_time.format("%H:%M:%S");
         canvas.put_text(2, row, &format!("{time:>11}"), Role::Dim);
@@ -158,7 +159,7 @@ fn draw_background_jobs(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
         let more = format!("and {} more", jobs.len() - shown);
         canvas.put_text(23, y + shown as u16, &more, Role::Dim);
     }
-    canvas.draw_rule(y + model.jobs_height() - 1);
+    canvas.draw_rule(y + jobs_height(model) - 1);
 }
 
 /// Returns how many of some rows are shown in at most `max_rows` rows, one of which says how many are
@@ -176,48 +177,46 @@ fn height_of(rows: usize, shown: usize) -> u16 {
     (shown + usize::from(shown < rows) + 1) as u16
 }
 
-impl Model {
-    /// Returns the number of rows between header and details.
-    fn log_height(&self) -> usize {
-        // Two lines of header, a rule; a rule, the row's run, the message, the hints.
-        self.rows_beside(7)
-    }
+/// Returns the number of rows between header and details.
+fn log_height(model: &Model) -> usize {
+    // Two lines of header, a rule; a rule, the row's run, the message, the hints.
+    model.rows_beside(7)
+}
 
-    /// Returns the number of log rows that fit below the report and the background jobs.
-    pub fn log_list_height(&self) -> usize {
-        let panels = self.schedule_height() + self.report_height() + self.jobs_height();
-        let above = usize::from(panels);
-        self.log_height().saturating_sub(above).max(1)
-    }
+/// Returns the number of log rows that fit below the report and the background jobs.
+pub fn log_list_height(model: &Model) -> usize {
+    let panels = schedule_height(model) + report_height(model) + jobs_height(model);
+    let above = usize::from(panels);
+    log_height(model).saturating_sub(above).max(1)
+}
 
-    /// Returns the rows that the background jobs take, with the rule below them.
-    fn jobs_height(&self) -> u16 {
-        match self.background_jobs.visible.len() {
-            0 => 0,
-            _ if self.are_jobs_hidden() => 0,
-            jobs => height_of(jobs, shown_of(jobs, self.log_height() / 3)),
+/// Returns the rows that the background jobs take, with the rule below them.
+fn jobs_height(model: &Model) -> u16 {
+    match model.background_jobs.visible.len() {
+        0 => 0,
+        _ if are_jobs_hidden(model) => 0,
+        jobs => height_of(jobs, shown_of(jobs, log_height(model) / 3)),
+    }
+}
+
+/// Returns how many rows of the report are shown below its first line.
+fn shown_report_rows(model: &Model) -> usize {
+    match &model.log.report {
+        Some(Ok(report)) if !is_report_collapsed(model) => {
+            shown_of(report.rows.len(), (log_height(model) / 3).max(1))
         }
+        _ => 0,
     }
+}
 
-    /// Returns how many rows of the report are shown below its first line.
-    fn shown_report_rows(&self) -> usize {
-        match &self.log.report {
-            Some(Ok(report)) if !self.is_report_collapsed() => {
-                shown_of(report.rows.len(), (self.log_height() / 3).max(1))
-            }
-            _ => 0,
+/// Returns the rows that the report takes, with the rule below it.
+fn report_height(model: &Model) -> u16 {
+    match &model.log.report {
+        None => 0,
+        Some(Ok(report)) if !is_report_collapsed(model) => {
+            1 + height_of(report.rows.len(), shown_report_rows(model))
         }
-    }
-
-    /// Returns the rows that the report takes, with the rule below it.
-    fn report_height(&self) -> u16 {
-        match &self.log.report {
-            None => 0,
-            Some(Ok(report)) if !self.is_report_collapsed() => {
-                1 + height_of(report.rows.len(), self.shown_report_rows())
-            }
-            Some(_) => 2,
-        }
+        Some(_) => 2,
     }
 }
 
@@ -237,18 +236,18 @@ fn draw_report(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
         }
     };
     draw_report_headline(model, canvas, y, report);
-    let shown = model.shown_report_rows();
+    let shown = shown_report_rows(model);
     for (y, row) in (y + 1..).zip(report.rows.iter().take(shown)) {
         draw_report_row(canvas, y, row);
     }
-    if shown < report.rows.len() && !model.is_report_collapsed() {
+    if shown < report.rows.len() && !is_report_collapsed(model) {
         let command = model.config.invocation.command_line("report");
         let more = format!("and {} more: {command}", report.rows.len() - shown);
         let room = canvas.room(2);
         let y = y + 1 + shown as u16;
         canvas.put_text(2, y, &fit_end_of_sentence(&more, room), Role::Dim);
     }
-    canvas.draw_rule(y + model.report_height() - 1);
+    canvas.draw_rule(y + report_height(model) - 1);
 }
 
 fn draw_report_headline(model: &Model, canvas: &mut Canvas<'_>, y: u16, report: &ReportText) {
@@ -256,7 +255,7 @@ fn draw_report_headline(model: &Model, canvas: &mut Canvas<'_>, y: u16, report: 
     let hint = match (report.rows.len(), model.log.is_report_folded) {
         (0, _) => String::new(),
         // The key shows nothing while the schedule has its room.
-        (rows, false) if model.is_report_collapsed() => format_count(rows as u64, "item"),
+        (rows, false) if is_report_collapsed(model) => format_count(rows as u64, "item"),
         (rows, true) => format!("{key} shows {}", format_count(rows as u64, "item")),
         (_, false) => format!("{key} folds"),
     };

@@ -3,6 +3,7 @@
 
 use crate::console::message::Effect;
 use crate::console::model::Model;
+use crate::console::model::visible_text::text_height;
 use crate::console::screens::reset::state::{
     FileChangesRequest, PlanDetails, PlanDetailsRequest, PlanRequest, PlanView, ResetStage,
     RuleChangeRequest,
@@ -59,7 +60,7 @@ fn shows_files_of_step(model: &Model, view: &PlanView) -> bool {
     step_with_files(model, view).is_some_and(|step| {
         shown.agent == step.agent
             && shown.operation.as_ref() == operation_of(view)
-            && shown.directory == model.layout_directory(&step.agent)
+            && shown.directory == model.rows.layout_directory(&step.agent)
             && shown.files == step.files
             && shown.new_directories == step.new_directories
             && shown.removed_directories == step.removed_directories
@@ -78,7 +79,7 @@ fn wanted_details(model: &Model, view: &PlanView) -> Option<PlanDetailsRequest> 
     if let Some(step) = step_with_files(model, view) {
         return Some(PlanDetailsRequest::Files(FileChangesRequest {
             agent: step.agent.clone(),
-            directory: model.layout_directory(&step.agent),
+            directory: model.rows.layout_directory(&step.agent),
             operation: operation_of(view).cloned(),
             files: step.files.clone(),
             new_directories: step.new_directories.clone(),
@@ -126,7 +127,7 @@ pub fn handle_details(model: &mut Model, request: &PlanDetailsRequest, text: Pre
     }
     model.reset.details.pane.show(text);
     if matches!(request, PlanDetailsRequest::Rules(_)) {
-        let height = model.text_height();
+        let height = text_height(model);
         model.reset.details.pane.scroll_to_first_hunk(height);
     }
     model.is_dirty = true;

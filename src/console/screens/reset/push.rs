@@ -1,36 +1,22 @@
-//! Plans of a push: for which agents, and what they keep of the scratch.
+//! What a push keeps of the scratch.
 
 use crate::base::quantity::format_count;
 use crate::console::command::Command;
-use crate::console::message::Effect;
 use crate::console::model::Model;
-use crate::console::model::plans::request_plan;
-use crate::console::screens::reset::state::{PlanRequest, PlanView, ResetStage};
-use crate::console::screens::reset::update::note_never_reset;
+use crate::console::screens::reset::state::{PlanRequest, PlanView};
 use crate::engine::{ScratchRequest, ScratchSelection};
 
-/// Requests the plan of a push. It keeps the marked lines of a single agent, else all scratch.
-pub fn plan_push(model: &mut Model) -> Vec<Effect> {
-    note_never_reset(model);
-    let agents = model.target_agents();
-    let request = marked_request(model, &agents).unwrap_or(ScratchSelection::All.into());
-    request_plan(model, PlanRequest::Push(agents, request), false)
-}
-
-/// Requests the push on the screen again; it keeps something else.
-pub fn change_kept_scratch(model: &mut Model) -> Vec<Effect> {
-    let ResetStage::Plan(view) = &model.reset.stage else {
-        return Vec::new();
+/// Returns the request for the marked lines of a single agent, if it has any.
+pub fn marked_request(model: &Model, agents: &[String]) -> Option<ScratchRequest> {
+    let [agent] = agents else {
+        return None;
     };
-    let PlanRequest::Push(agents, request) = view.request.clone() else {
-        return Vec::new();
-    };
-    let request = next_request(model, &agents, &request);
-    request_plan(model, PlanRequest::Push(agents, request), false)
+    let marked = model.agent.marked_lines_of(agent)?;
+    Some(ScratchRequest::Chosen(marked.to_chosen()))
 }
 
 /// Returns what a push keeps after the key that changes it: all, the marked lines, nothing.
-fn next_request(model: &Model, agents: &[String], request: &ScratchRequest) -> ScratchRequest {
+pub fn next_request(model: &Model, agents: &[String], request: &ScratchRequest) -> ScratchRequest {
     match request {
         ScratchRequest::Selection(ScratchSelection::All) => {
             marked_request(model, agents).unwrap_or(ScratchSelection::Nothing.into())
@@ -40,15 +26,6 @@ fn next_request(model: &Model, agents: &[String], request: &ScratchRequest) -> S
             ScratchSelection::Nothing.into()
         }
     }
-}
-
-/// Returns the request for the marked lines of a single agent, if it has any.
-fn marked_request(model: &Model, agents: &[String]) -> Option<ScratchRequest> {
-    let [agent] = agents else {
-        return None;
-    };
-    let marked = model.agent.marked_lines_of(agent)?;
-    Some(ScratchRequest::Chosen(marked.to_chosen()))
 }
 
 /// Says what the push on the screen keeps, and what the key that changes it would keep.

@@ -117,6 +117,16 @@ impl ResetScreen {
             ResetStage::Result(view) => view.lines.get(at).map(|line| line.agent.as_str()),
         }
     }
+
+    /// Whether a run is in progress.
+    pub fn is_running(&self) -> bool {
+        matches!(self.stage, ResetStage::Run(_))
+    }
+
+    /// Whether a run is in progress and not cancelled.
+    pub fn is_run_active(&self) -> bool {
+        matches!(&self.stage, ResetStage::Run(view) if !view.is_cancelled)
+    }
 }
 
 /// Stage of a reset or an undo.

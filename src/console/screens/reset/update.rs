@@ -4,12 +4,17 @@
 use crate::base::error::Error;
 use crate::console::command::{Command, require};
 use crate::console::message::Effect;
-use crate::console::model::plans::{go_to_reset, request_plan};
+use crate::console::model::plans::{go_to_reset, has_plan, hidden_agents_refusal, request_plan};
+use crate::console::model::read_only::{check_started_writable, check_writable};
+use crate::console::model::targets::{retry_request, target_agents};
+use crate::console::model::visible_text::{has_text, scroll_text};
 use crate::console::model::{Model, equivalent_command};
 use crate::console::screen::Screen;
 use crate::console::screens::agent;
+use crate::console::screens::fleet::visible_agents::hidden_marked_agents;
 use crate::console::screens::log::state::{MessageLevel, OwnRun};
 use crate::console::screens::reset::details::request_details;
+use crate::console::screens::reset::push::{marked_request, next_request};
 use crate::console::screens::reset::state::{
     PlanRequest, PlanView, ResetStage, ResultView, RunView, STOP_CONSEQUENCE,
 };
@@ -17,19 +22,39 @@ use crate::console::widgets::list_pane::step_index;
 use crate::console::widgets::plan_pane::{Confirmation, PlanPrompt};
 use crate::engine::{
     Operation, Outcome, Plan, PlanStep, Protection, READ_ONLY_REASON, RunProgress, RunReport,
-    UndoMode, UndoTarget,
+    ScratchSelection, UndoMode, UndoTarget,
 };
 
 /// Requests the plan of a reset of the marked agents, or of the one that a key is about.
 pub fn plan_reset(model: &mut Model) -> Vec<Effect> {
     note_never_reset(model);
-    let request = PlanRequest::Reset(model.target_agents());
+    let request = PlanRequest::Reset(target_agents(model));
     request_plan(model, request, false)
+}
+
+/// Requests the plan of a push. It keeps the marked lines of a single agent, else all scratch.
+pub fn plan_push(model: &mut Model) -> Vec<Effect> {
+    note_never_reset(model);
+    let agents = target_agents(model);
+    let request = marked_request(model, &agents).unwrap_or(ScratchSelection::All.into());
+    request_plan(model, PlanRequest::Push(agents, request), false)
+}
+
+/// Requests the push on the screen again; it keeps something else.
+pub fn change_kept_scratch(model: &mut Model) -> Vec<Effect> {
+    let ResetStage::Plan(view) = &model.reset.stage else {
+        return Vec::new();
+    };
+    let PlanRequest::Push(agents, request) = view.request.clone() else {
+        return Vec::new();
+    };
+    let request = next_request(model, &agents, &request);
+    request_plan(model, PlanRequest::Push(agents, request), false)
 }
 
 /// Says which of several target agents a plan leaves out because they are never reset.
 pub fn note_never_reset(model: &mut Model) {
-    let targets = model.target_agents();
+    let targets = target_agents(model);
     let rows = targets.iter().filter_map(|name| model.find_row(name));
     let names: Vec<&str> = rows
         .filter(|row| row.is_never_reset())
@@ -43,7 +68,7 @@ pub fn note_never_reset(model: &mut Model) {
 
 /// Requests the plan that tries the failures of the result on the screen again.
 pub fn retry_failed(model: &mut Model) -> Vec<Effect> {
-    let request = model.retry_request();
+    let request = retry_request(model);
     request.map_or_else(
         |_| Vec::new(),
         |request| request_plan(model, request, false),
@@ -70,7 +95,7 @@ pub fn check_push(model: &Model) -> Result<(), String> {
 fn ready_plan(model: &Model) -> Result<&PlanView, String> {
     match &model.reset.stage {
         ResetStage::Plan(view) => Ok(view),
-        _ if model.has_plan() => Err("the plan is not ready yet".to_string()),
+        _ if has_plan(model) => Err("the plan is not ready yet".to_string()),
         _ => Err("no plan".to_string()),
     }
 }
@@ -85,7 +110,7 @@ pub fn check_hidden_agents(model: &Model) -> Result<(), String> {
 fn runnable_plan(model: &Model) -> Result<&PlanView, String> {
     let view = ready_plan(model)?;
     if !view.hidden_agents.is_empty() {
-        return Err(model.hidden_agents_refusal());
+        return Err(hidden_agents_refusal(model));
     }
     let has_agents = view.prompt.confirmation != Confirmation::NothingToRun;
     require(has_agents, "nothing to run").map(|()| view)
@@ -94,7 +119,7 @@ fn runnable_plan(model: &Model) -> Result<&PlanView, String> {
 /// Checks that a key confirms the plan.
 pub fn check_confirmation(model: &Model) -> Result<(), String> {
     ready_plan(model)?;
-    model.check_started_writable()?;
+    check_started_writable(model)?;
     let view = runnable_plan(model)?;
     match view.prompt.confirmation {
         Confirmation::TypedText(_) => Err("type the words to confirm this plan".to_string()),
@@ -107,7 +132,7 @@ pub fn check_confirmation(model: &Model) -> Result<(), String> {
                 format!("the agent has written since: {overwrite} overwrites")
             })
         }
-        Confirmation::SingleKey | Confirmation::NothingToRun => model.check_writable(),
+        Confirmation::SingleKey | Confirmation::NothingToRun => check_writable(model),
     }
 }
 
@@ -182,13 +207,13 @@ pub fn handle_plan(model: &mut Model, request: u64, plan: Result<Box<Plan>, Erro
     {
         model.report_warning("plan refreshed: its inputs have changed");
     }
-    let mut hidden: Vec<String> = model.hidden_marked_agents().cloned().collect();
+    let mut hidden: Vec<String> = hidden_marked_agents(model).cloned().collect();
     hidden.retain(|name| plan_request.agent_names().contains(name));
     model.reset.stage = ResetStage::Plan(Box::new(PlanView {
         request: plan_request.clone(),
         plan,
         prompt: PlanPrompt {
-            refusal: (!hidden.is_empty()).then(|| model.hidden_agents_refusal()),
+            refusal: (!hidden.is_empty()).then(|| hidden_agents_refusal(model)),
             ..PlanPrompt::new(form, now)
         },
         hidden_agents: hidden,
@@ -451,8 +476,8 @@ pub fn move_cursor(model: &mut Model, by: isize) -> Vec<Effect> {
         ResetStage::Result(view) => view.lines.len(),
         ResetStage::Empty | ResetStage::Planning(_) => 0,
     };
-    if model.has_text() && (by.abs() > 1 || rows < 2) {
-        model.scroll_text(by);
+    if has_text(model) && (by.abs() > 1 || rows < 2) {
+        scroll_text(model, by);
         return Vec::new();
     }
     model.reset.cursor = step_index(model.reset.cursor, by, rows);

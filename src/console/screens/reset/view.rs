@@ -13,31 +13,25 @@ use crate::console::agent_row::AgentRow;
 use crate::console::command::Command;
 use crate::console::confirmation_line::{PlanWords, draw_confirmation, draw_keys_ignored};
 use crate::console::frame::{draw_equivalent_command, draw_fleet_name, draw_short_fleet_name};
-use crate::console::model::{MIN_TERMINAL_SIZE, Model, equivalent_command};
-use crate::console::screens::reset::push::describe_kept_scratch;
+use crate::console::model::{Model, equivalent_command};
+use crate::console::screens::reset::plan_footer::{PLAN_FOOTER_LINES, list_height, plan_footer};
 use crate::console::screens::reset::state::{
     PlanView, ResetStage, ResultLine, ResultView, RunView, STOP_CONSEQUENCE, summarize_failures,
 };
 use crate::console::theme::{Role, role_of_outcome, role_of_state};
-use crate::console::widgets::canvas::{Canvas, shorten_untrusted, truncate, wrap_text};
+use crate::console::widgets::canvas::{Canvas, shorten_untrusted, wrap_text};
 use crate::console::widgets::list_pane::{Columns, Fit, ListPane};
 use crate::engine::{
-    FileState, KeptScratch, Operation, Outcome, Plan, PlanStep, PlannedFile, READ_ONLY_REASON,
-    RunStage as Step, SkippedAgent, StepAction, UndoneRun,
+    FileState, KeptScratch, Operation, Outcome, Plan, PlanStep, PlannedFile, RunStage as Step,
+    SkippedAgent, StepAction, UndoneRun,
 };
 use title::{draw_plan_title, draw_request_title};
-
-/// Lines below the list of a plan: a rule, three lines, the message, the hints.
-const PLAN_FOOTER_LINES: u16 = 6;
 
 /// Lines below a run: a rule, a line, the message, the hints.
 const RUN_FOOTER_LINES: u16 = 4;
 
 /// Lines below a result: those of a run, and one about the agent under the cursor.
 const RESULT_FOOTER_LINES: u16 = 5;
-
-/// Agents of a plan that stay visible, however long the notes below them are.
-const MIN_VISIBLE_AGENTS: usize = 3;
 
 /// Cells below which a command line is not worth showing.
 const MIN_COMMAND_LINE_CELLS: usize = 32;
@@ -66,11 +60,6 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
 
 /// The row of the headings of a plan's list.
 const HEADINGS_ROW: u16 = 2;
-
-/// Returns the rows of a plan's list on a screen of this many rows.
-fn list_height(rows: u16) -> usize {
-    usize::from(rows.max(MIN_TERMINAL_SIZE.1) - PLAN_FOOTER_LINES - 3)
-}
 
 fn draw_plan(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>) {
     draw_plan_title(model, view, canvas);
@@ -159,50 +148,6 @@ fn draw_skipped_row(
     columns.draw_row(canvas, y, cells);
     let x = canvas.put_text(columns.x(ARCHIVE_COLUMN), y, "skipped: ", Role::Dim);
     canvas.put_end(x, y, &skipped.reason, Role::Text);
-}
-
-/// Returns the lines below a plan's list, of which some rows stay visible.
-fn plan_footer(model: &Model, view: &PlanView) -> Vec<(String, Role)> {
-    let agents = view.plan.steps.len() + view.plan.skipped.len();
-    let min_list_rows = agents.clamp(1, MIN_VISIBLE_AGENTS);
-    let room = usize::from(model.size.0).saturating_sub(2).max(1);
-    let max_lines = list_height(model.size.1).saturating_sub(min_list_rows) + 1;
-    let (text, role) = plan_note(model, view);
-    let mut note = wrap_text(&untrusted::visible_line(&text), room, usize::MAX);
-    // A note that does not fit is cut in its last line.
-    if note.len() > max_lines {
-        note.truncate(max_lines);
-        if let Some(last) = note.last_mut() {
-            *last = truncate(&format!("{last} …"), room);
-        }
-    }
-    let kept = describe_kept_scratch(model, view);
-    let kept_lines = usize::from(kept.is_some());
-    let room_left = max_lines.saturating_sub(note.len() + kept_lines);
-    let degradations = degradation_lines(&view.plan, room, room_left);
-    let degradations = degradations.into_iter().map(|text| (text, Role::Warn));
-    let kept = kept.into_iter().map(|text| (text, Role::Text));
-    degradations
-        .chain(kept)
-        .chain(note.into_iter().map(|text| (text, role)))
-        .collect()
-}
-
-/// Returns what a plan guarantees less than on this machine; of more than `max_lines` lines, the
-/// number of those that are left out.
-fn degradation_lines(plan: &Plan, room: usize, max_lines: usize) -> Vec<String> {
-    let mut lines = Vec::new();
-    for text in plan.degradations() {
-        lines.extend(wrap_text(&untrusted::visible_line(text), room, usize::MAX));
-    }
-    if lines.len() > max_lines {
-        let more = format_count((lines.len() - max_lines + 1) as u64, "line");
-        lines.truncate(max_lines.saturating_sub(1));
-        lines.push(format!(
-            "… and {more} more: --dry-run prints all degradations"
-        ));
-    }
-    lines
 }
 
 /// Indices of columns of a plan.
@@ -350,56 +295,6 @@ pub fn count_archived_files(step: &PlanStep) -> usize {
     files
         .filter(|file| file.before != FileState::Absent)
         .count()
-}
-
-/// Returns the note to read before this plan is confirmed.
-fn plan_note(model: &Model, view: &PlanView) -> (String, Role) {
-    if !view.hidden_agents.is_empty() {
-        let text = format!(
-            "the filter hides {}: {} keeps them in the plan, {} drops them: {}",
-            format_count(view.hidden_agents.len() as u64, "marked agent"),
-            model.key_hint(Command::KeepHiddenAgents),
-            model.key_hint(Command::DropHiddenAgents),
-            view.hidden_agents.join(" ")
-        );
-        return (text, Role::Warn);
-    }
-    let skipped = model.reset.cursor.checked_sub(view.plan.steps.len());
-    if let Some(skipped) = skipped.and_then(|index| view.plan.skipped.get(index)) {
-        let mut text = format!("{} skipped: {}", skipped.agent, skipped.reason);
-        for hint in &skipped.hints {
-            text.push_str(&format!("; {hint}"));
-        }
-        if skipped.reason == READ_ONLY_REASON && !model.read_only.is_forced {
-            text.push_str(&format!("; {}", model.unlock_hint()));
-        }
-        return (text, Role::Text);
-    }
-    let current = view.plan.steps.get(model.reset.cursor);
-    let note = current
-        .into_iter()
-        .chain(&view.plan.steps)
-        .find_map(|step| {
-            let notes = step.checks().cloned().collect::<Vec<_>>().join("; ");
-            (!notes.is_empty()).then(|| format!("{}: {notes}", step.agent))
-        });
-    let retention = view.plan.retention.as_ref();
-    let counts = [
-        (retention.map_or(0, |it| it.entries.len()), "old entry"),
-        (
-            retention.map_or(0, |it| it.versions.len()),
-            "unused baseline version",
-        ),
-    ];
-    let counts: Vec<String> = counts
-        .iter()
-        .filter(|(count, _)| *count > 0)
-        .map(|(count, noun)| format_count(*count as u64, noun))
-        .collect();
-    let deletes =
-        (!counts.is_empty()).then(|| format!("then retention deletes {}", counts.join(" and ")));
-    let parts: Vec<String> = deletes.into_iter().chain(note).collect();
-    (parts.join("; "), Role::Text)
 }
 
 fn draw_run(model: &Model, view: &RunView, canvas: &mut Canvas<'_>) {
@@ -558,7 +453,7 @@ fn describe_undo(model: &Model, view: &ResultView) -> String {
     let is_irreversible = view.lines.iter().any(|line| line.is_irreversible);
     let undone = model.log.find_run(&view.run_id);
     let undone_by = undone.map_or(Vec::new(), |run| model.log.undoing_runs(run));
-    let can_undo = !model.undoable_agents(view).is_empty();
+    let can_undo = !model.log.undoable_agents(view).is_empty();
     let mut text = match (can_undo, undone_by.is_empty()) {
         (true, _) => {
             let key = model.key_hint(Command::PlanUndo);

@@ -7,8 +7,9 @@ use chrono::{DateTime, FixedOffset};
 
 use crate::base::digest::Digest;
 use crate::base::quantity::format_count;
+use crate::console::screens::baselines::state::BaselinesScreen;
 use crate::console::widgets::list_pane::ListPane;
-use crate::engine::{BaselineList, FindingSubject, Verification, VerifyProgress};
+use crate::engine::{BaselineList, BaselineState, FindingSubject, Verification, VerifyProgress};
 
 /// Verify screen.
 #[derive(Clone, Debug, Default)]
@@ -143,6 +144,85 @@ impl VerifyScreen {
     /// Whether a verification runs.
     pub fn is_running(&self) -> bool {
         matches!(self.stage, VerifyStage::Running { .. })
+    }
+
+    /// Returns the rows: why it failed or the findings first, then the parts, the remarks, and the
+    /// baselines.
+    pub fn rows(&self, baselines: &BaselinesScreen) -> Vec<VerifyRow> {
+        let mut rows = Vec::new();
+        rows.extend(self.failure().map(VerifyRow::Failure));
+        if let Some(found) = self.verification() {
+            rows.extend((0..found.findings.len()).map(VerifyRow::Finding));
+            rows.extend(part_rows(found));
+            rows.extend(found.notes.iter().cloned().map(VerifyRow::Note));
+        }
+        let names = baselines.summaries().iter().map(|it| it.name.clone());
+        rows.extend(names.map(VerifyRow::Baseline));
+        rows
+    }
+
+    /// Returns the row under the cursor.
+    pub fn current_row(&self, baselines: &BaselinesScreen) -> Option<VerifyRow> {
+        self.rows(baselines).into_iter().nth(self.list.cursor)
+    }
+
+    /// Returns the baseline that the row under the cursor is about.
+    pub fn subject<'b>(&self, baselines: &'b BaselinesScreen) -> Option<&'b str> {
+        let name = match self.current_row(baselines)? {
+            VerifyRow::Baseline(name) => name,
+            VerifyRow::Finding(index) => {
+                let finding = self.verification()?.findings.get(index)?;
+                finding.baseline.clone()?
+            }
+            VerifyRow::Failure(_) | VerifyRow::Part { .. } | VerifyRow::Note(_) => return None,
+        };
+        baselines.find(&name).map(|it| it.name.as_str())
+    }
+
+    /// Returns the report of the verification as text, for the clipboard and the pager.
+    pub fn report(&self, baselines: &BaselinesScreen) -> Option<String> {
+        if let Some(why) = self.failure() {
+            return Some(format!("FAIL   {why}\n"));
+        }
+        let found = self.verification()?;
+        let mut text = String::new();
+        for row in part_rows(found) {
+            if let VerifyRow::Part {
+                name,
+                result,
+                summary,
+            } = row
+            {
+                let word = result.word();
+                text.push_str(&format!("{word:<6} {name:<10} {summary}\n"));
+            }
+        }
+        for finding in &found.findings {
+            text.push_str(&format!("FAIL   {}\n", finding.message));
+            for hint in &finding.hints {
+                text.push_str(&format!("       hint: {hint}\n"));
+            }
+        }
+        for note in &found.notes {
+            text.push_str(&format!("note   {note}\n"));
+        }
+        for summary in baselines.summaries() {
+            if summary.state == BaselineState::Ok {
+                continue;
+            }
+            let owner = summary.owner.map(|owner| owner.describe());
+            let digest =
+                |digest: Option<Digest>| digest.map_or("none".to_string(), |it| it.to_string());
+            text.push_str(&format!(
+                "{:<22} {}\n      sealed {}, on disk {}\n",
+                summary.state.as_str(),
+                summary.name,
+                digest(summary.sealed),
+                digest(summary.sha256)
+            ));
+            text.extend(owner.map(|owner| format!("      {owner}\n")));
+        }
+        Some(text)
     }
 }
 

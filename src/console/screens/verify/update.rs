@@ -118,7 +118,7 @@ pub fn handle_result(model: &mut Model, outcome: Result<Box<Verification>, Error
 
 /// Checks that the row under the cursor is about a baseline.
 pub fn check_subject(model: &Model) -> Result<(), String> {
-    let subject = model.verify_subject();
+    let subject = model.verify.subject(&model.baselines);
     require(subject.is_some(), "the row is about no baseline")
 }
 
@@ -130,12 +130,15 @@ pub fn check_change(model: &Model) -> Result<(), String> {
 
 /// Checks that there is a report.
 pub fn check_report(model: &Model) -> Result<(), String> {
-    require(model.verify_report().is_some(), "no verification yet")
+    require(
+        model.verify.report(&model.baselines).is_some(),
+        "no verification yet",
+    )
 }
 
 /// Opens the evidence about the baseline of the row under the cursor.
 pub fn open_selected(model: &mut Model) -> Vec<Effect> {
-    match model.verify_subject().map(str::to_string) {
+    match model.verify.subject(&model.baselines).map(str::to_string) {
         Some(name) => baselines::update::open_evidence(model, name),
         None => Vec::new(),
     }
@@ -143,18 +146,24 @@ pub fn open_selected(model: &mut Model) -> Vec<Effect> {
 
 /// Moves the cursor by rows.
 pub fn move_cursor(model: &mut Model, by: isize) {
-    let count = model.verify_rows().len();
+    let count = model.verify.rows(&model.baselines).len();
     model.verify.list.step(by, count);
 }
 
 /// Applies a change of the rows. A pinned cursor stays on its row, or says that it is gone.
 pub fn change_keeping_cursor(model: &mut Model, change: impl FnOnce(&mut Model)) {
     let pinned = model
-        .current_verify_row()
+        .verify
+        .current_row(&model.baselines)
         .filter(|_| model.verify.is_cursor_pinned);
     change(model);
     if let Some(pinned) = pinned {
-        match model.verify_rows().iter().position(|row| *row == pinned) {
+        match model
+            .verify
+            .rows(&model.baselines)
+            .iter()
+            .position(|row| *row == pinned)
+        {
             Some(index) => model.verify.list.cursor = index,
             None if model.screen == Screen::Verify => {
                 if let VerifyRow::Baseline(name) = pinned {

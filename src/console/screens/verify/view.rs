@@ -30,8 +30,8 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     canvas.draw_rule(2);
     canvas.put_text(2, 3, "RESULT", Role::Heading);
     canvas.put_text(NAME_X, 3, "WHAT", Role::Heading);
-    let rows = model.verify_rows();
-    let height = model.verify_list_height();
+    let rows = model.verify.rows(&model.baselines);
+    let height = verify_list_height(model);
     model
         .verify
         .list
@@ -290,11 +290,9 @@ fn remedy(model: &Model, finding: &Finding) -> String {
     }
 }
 
-impl Model {
-    /// Returns the number of rows of the verification that fit.
-    pub fn verify_list_height(&self) -> usize {
-        // Two lines of header, a rule, the column heads; a rule, the details, the message, the hints.
-        let fixed = 7 + usize::from(DETAIL_LINES);
-        self.rows_beside(fixed)
-    }
+/// Returns the number of rows of the verification that fit.
+pub fn verify_list_height(model: &Model) -> usize {
+    // Two lines of header, a rule, the column heads; a rule, the details, the message, the hints.
+    let fixed = 7 + usize::from(DETAIL_LINES);
+    model.rows_beside(fixed)
 }

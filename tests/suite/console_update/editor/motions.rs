@@ -2,6 +2,8 @@
 //! cursor.
 
 use super::*;
+use memory_shepherd::console::screens::editor::layout::text_width;
+use memory_shepherd::console::screens::page_rows;
 
 /// Paragraphs that wrap, with a line that is longer than a screen among them.
 fn long_text() -> String {
@@ -13,7 +15,7 @@ fn long_text() -> String {
 
 /// Returns how many rows of the wrapped text are above a row.
 fn rows_above(console: &TestConsole, (line, row): (usize, usize)) -> usize {
-    let width = console.model.editor_text_width();
+    let width = text_width(console.model.size.0);
     let rows = |line| console.editor().layout(line, width).rows.len();
     (0..line).map(rows).sum::<usize>() + row
 }
@@ -22,7 +24,7 @@ fn rows_above(console: &TestConsole, (line, row): (usize, usize)) -> usize {
 fn pages_show_each_row_of_wrapped_text() {
     for (down, up) in [("PgDn", "PgUp"), ("^d", "^u"), ("i PgDn Esc", "i PgUp Esc")] {
         let mut console = editing(&long_text());
-        let height = console.model.editor_height();
+        let height = page_rows(&console.model);
         let last = console.editor().buffer.lines().len() - 1;
         let end = rows_above(&console, (last, 0)) + 1;
         let mut tops = vec![0];
@@ -48,7 +50,7 @@ fn pages_show_each_row_of_wrapped_text() {
 fn pages_keep_the_row_of_the_cursor() {
     let mut console = editing(&"a line\n".repeat(200));
     console.press("5 j l l PgDn");
-    let height = console.model.editor_height();
+    let height = page_rows(&console.model);
     assert_eq!(console.editor().top, (height - 2, 0));
     assert_eq!(console.editor().buffer.cursor(), (height + 3, 2));
     console.press("^u");
@@ -73,7 +75,7 @@ fn jump_to_a_hidden_line_shows_lines_around_it() {
         console.press(keys);
         let (line, height) = (
             console.editor().buffer.cursor().0,
-            console.model.editor_height(),
+            page_rows(&console.model),
         );
         assert_eq!(line, 39, "{name}: {}", console.message_text());
         assert_eq!(console.editor().top, (39 - height / 3, 0), "{name}");
@@ -85,13 +87,13 @@ fn jump_to_a_hidden_line_shows_lines_around_it() {
     // So is one that an undo changes, and not at an edge.
     let mut console = editing(&text);
     console.press("8 0 G dd gg u");
-    let height = console.model.editor_height();
+    let height = page_rows(&console.model);
     assert_eq!(console.editor().buffer.cursor(), (79, 0));
     assert_eq!(console.editor().top, (79 - height / 3, 0));
     // The end of the text stays at the bottom.
     let mut console = editing(&text);
     console.press("G");
-    let height = console.model.editor_height();
+    let height = page_rows(&console.model);
     assert_eq!(console.editor().top, (200 - height, 0));
 }
 

@@ -45,7 +45,7 @@ fn operation_is_planned_applied_and_undone() {
         assert!(text.contains(part), "{part}: {text}");
     }
     console.press("Enter Space");
-    assert!(!console.model.is_running(), "Enter never confirms");
+    assert!(!console.model.reset.is_running(), "Enter never confirms");
     console.press("y");
     assert_eq!(console.applied_agents(), ["keeper"]);
     let mut report = run_report(&[("keeper", Outcome::Ok, None)]);
@@ -150,7 +150,7 @@ fn refused_operation_says_why() {
             .contains("the files are as they would be")
     );
     console.press("y");
-    assert!(!console.model.is_running());
+    assert!(!console.model.reset.is_running());
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use crate::console::command::{Command, require};
 use crate::console::message::Effect;
 use crate::console::model::Model;
-use crate::console::model::plans::request_plan;
+use crate::console::model::plans::{check_no_run, request_plan};
 use crate::console::overlay::{OPERATION_KIND, Overlay};
 use crate::console::screen::Screen;
 use crate::console::screens::agent::state::AgentTab;
@@ -12,6 +12,7 @@ use crate::console::screens::agent::state::memory::{
     ITEM_STEP, ItemContentPane, ItemContentRequest, ItemPage, ItemsRequest, OpenedMemory,
     OperationDraft,
 };
+use crate::console::screens::agent::view::agent_list_height;
 use crate::console::screens::reset::state::PlanRequest;
 use crate::console::text::PreparedText;
 use crate::console::widgets::list_pane::{MIN_PREVIEW_COLUMNS, step_index};
@@ -127,7 +128,7 @@ pub fn request_due(model: &mut Model) -> Vec<Effect> {
 /// Requests more items if the cursor is near the last loaded one, and `is_wanted`: a filter that shows
 /// few items must not load all of them by itself.
 fn request_more_items(model: &mut Model, is_wanted: bool) -> Option<Effect> {
-    let ahead = 2 * model.agent_list_height();
+    let ahead = 2 * agent_list_height(model);
     let agent = &mut model.agent;
     let items = &mut agent.memory.items;
     let is_near = items.cursor_index() + ahead >= items.shown.len();
@@ -288,7 +289,7 @@ pub fn move_finding_cursor(model: &mut Model, by: isize) {
 pub fn check_operations(model: &Model) -> Result<(), String> {
     let agent = &model.agent.agent;
     require(
-        model.has_layout(),
+        has_layout(model),
         format!("{agent} has no memory with a layout; set layout and memory_dir in its section"),
     )?;
     let key = model.key_hint(Command::NextTab);
@@ -296,7 +297,7 @@ pub fn check_operations(model: &Model) -> Result<(), String> {
         model.agent.tab == AgentTab::Memory,
         format!("operations are on the Memory tab; {key} switches tabs"),
     )?;
-    model.check_no_run()?;
+    check_no_run(model)?;
     let opened = match &model.agent.memory.opened {
         None => return Err("the memory is not read yet".to_string()),
         Some(Err(why)) => return Err(why.clone()),
@@ -360,4 +361,10 @@ pub fn finish_argument(model: &mut Model, mut draft: OperationDraft, text: Strin
     }
     draft.index += 1;
     continue_operation(model, draft)
+}
+
+/// Whether the agent on the screen has a memory with a layout.
+pub fn has_layout(model: &Model) -> bool {
+    let row = model.find_row(&model.agent.agent);
+    row.is_some_and(|row| row.layout.is_some())
 }

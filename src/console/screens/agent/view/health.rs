@@ -1,6 +1,7 @@
 //! Draws the Health tab: the findings of the checks of a memory with a layout, why the one under the
 //! cursor matters, and what to do about it.
 
+use super::agent_list_height;
 use crate::base::quantity::format_count;
 use crate::console::age::format_age;
 use crate::console::model::Model;
@@ -33,7 +34,7 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     }
     let columns = columns(health.cells, canvas.width());
     columns.draw_headings(canvas, STATUS_ROW + 1);
-    let extent = (findings.len(), model.agent_list_height());
+    let extent = (findings.len(), agent_list_height(model));
     let list = health.list;
     list.draw(canvas, STATUS_ROW + 2, extent, |canvas, y, index| {
         draw_finding(canvas, y, &columns, &findings[index]);

@@ -2,13 +2,11 @@
 
 use chrono::{DateTime, FixedOffset};
 
-use super::{health, memory};
 use crate::base::diff::drift::DriftCounts;
 use crate::base::quantity::format_size;
 use crate::console::agent_row::AgentRow;
 use crate::console::command::Command;
 use crate::console::model::Model;
-use crate::console::screens::agent::state::AgentTab;
 use crate::console::theme::{Role, role_of_outcome};
 use crate::console::widgets::canvas::{Canvas, shorten_paths, wrap_text};
 use crate::console::widgets::list_pane::{Columns, Fit, draw_unloaded};
@@ -44,7 +42,7 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     let top = draw_charts(model, canvas) + 1;
     let columns = columns(canvas.width());
     columns.draw_headings(canvas, top);
-    let extent = (records.len(), model.history_height());
+    let extent = (records.len(), history_height(model));
     history
         .list
         .draw(canvas, top + 1, extent, |canvas, y, index| {
@@ -343,21 +341,10 @@ fn file_size(state: &Option<FileState>) -> Option<u64> {
     }
 }
 
-impl Model {
-    /// Returns the rows of the list on the agent screen that fit.
-    pub fn agent_list_height(&self) -> usize {
-        match self.agent.tab {
-            AgentTab::Memory => self.rows_beside(memory::FRAME_ROWS),
-            AgentTab::Health => self.rows_beside(health::FRAME_ROWS),
-            _ => self.history_height(),
-        }
-    }
-
-    /// Returns the rows of the history that fit: the rest has header, charts, headings and footer.
-    fn history_height(&self) -> usize {
-        let fixed = 7 + charts(self).len() + FRAME_ROWS;
-        self.rows_beside(fixed)
-    }
+/// Returns the rows of the history that fit: the rest has header, charts, headings and footer.
+pub(super) fn history_height(model: &Model) -> usize {
+    let fixed = 7 + charts(model).len() + FRAME_ROWS;
+    model.rows_beside(fixed)
 }
 
 #[cfg(test)]

@@ -6,10 +6,12 @@ use std::os::unix::ffi::OsStrExt;
 use ratatui::layout::Rect;
 use unicode_width::UnicodeWidthStr;
 
+use super::agent_list_height;
 use crate::base::quantity::{format_count, format_size};
 use crate::base::untrusted;
 use crate::console::age::format_age;
 use crate::console::model::Model;
+use crate::console::model::visible_text::text_pane;
 use crate::console::screens::agent::state::memory::{ItemList, OpenedMemory};
 use crate::console::theme::Role;
 use crate::console::widgets::canvas::{
@@ -139,7 +141,7 @@ fn draw_collections(model: &Model, canvas: &mut Canvas<'_>, layout: &ListLayout)
     if collections.is_empty() {
         canvas.put_text(2, STATUS_ROW + 2, "none", Role::Dim);
     }
-    let extent = (collections.len(), model.agent_list_height());
+    let extent = (collections.len(), agent_list_height(model));
     let list = memory.collection_list;
     list.draw(canvas, STATUS_ROW + 2, extent, |canvas, y, index| {
         let title = truncate_untrusted(&collections[index].title, usize::from(width));
@@ -172,7 +174,7 @@ fn draw_items(model: &Model, canvas: &mut Canvas<'_>, layout: &ListLayout) {
         canvas.put_text(x + 2, y + 1, &text, Role::Dim);
         return;
     }
-    let extent = (items.shown.len(), model.agent_list_height());
+    let extent = (items.shown.len(), agent_list_height(model));
     let list = items.list;
     list.draw_at(canvas, (x, y + 1), extent, |canvas, y, index| {
         if let Some(item) = items.shown_item(index) {
@@ -213,9 +215,9 @@ fn draw_content(model: &Model, canvas: &mut Canvas<'_>, x: u16) {
         canvas.put_text(x, y + 1, "reading …", Role::Dim);
         return;
     }
-    let height = model.agent_list_height() as u16;
+    let height = agent_list_height(model) as u16;
     let area = Rect::new(x, y + 1, canvas.width() - x, height);
-    model.text_pane().draw(canvas, area);
+    text_pane(model).draw(canvas, area);
 }
 
 /// Draws the file of the item under the cursor or on the screen, its size, its age and who may see it.

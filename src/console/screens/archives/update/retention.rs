@@ -7,10 +7,12 @@ use crate::base::quantity::format_count;
 use crate::console::command::{Command, require};
 use crate::console::message::Effect;
 use crate::console::model::Model;
+use crate::console::model::read_only::check_writable;
 use crate::console::screen::Screen;
 use crate::console::screens::archives::state::ArchivesPage;
 use crate::console::screens::archives::state::retention::{
-    GroupKey, MAX_OVERVIEW_AGE, PrunePlan, RetentionLine, RetentionRow,
+    BEING_PRUNED_REASON, GroupKey, MAX_OVERVIEW_AGE, PrunePlan, RetentionLine, RetentionRow,
+    has_expired,
 };
 use crate::console::screens::log::state::MessageLevel;
 use crate::console::widgets::list_pane::ListPane;
@@ -199,7 +201,7 @@ pub fn abandon_plan(model: &mut Model) -> bool {
 
 /// Deletes what the confirmed plan shows; an expired one is made again instead.
 pub fn apply_plan(model: &mut Model) -> Vec<Effect> {
-    if let Err(why) = model.check_prune() {
+    if let Err(why) = check_prune(model) {
         model.report_warning(why);
         return Vec::new();
     }
@@ -273,4 +275,18 @@ fn describe_report(model: &Model, report: &PruneReport) -> String {
             format!("{deleted}; {problems}, listed in the log ({key})")
         }
     }
+}
+
+/// Checks that what the page about retention shows can be pruned now.
+pub fn check_prune(model: &Model) -> Result<(), String> {
+    check_writable(model)?;
+    let key = model.key_hint(Command::GoBack);
+    require(
+        model.archives.page != ArchivesPage::RetentionAgent,
+        format!("a prune is about all agents; {key} goes back to them"),
+    )?;
+    let view = &model.archives.retention;
+    require(!view.is_pruning, BEING_PRUNED_REASON)?;
+    let shown = view.shown().ok_or("the overview is not ready yet")?;
+    require(has_expired(shown), "nothing expires now")
 }

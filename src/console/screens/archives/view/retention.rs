@@ -3,7 +3,7 @@
 
 use unicode_width::UnicodeWidthStr;
 
-use super::kind_label;
+use super::{archives_list_height, kind_label};
 use crate::base::quantity::{format_count, format_size};
 use crate::console::command::Command;
 use crate::console::confirmation_line::{PlanWords, draw_confirmation};
@@ -93,7 +93,7 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
         group_columns(canvas.width())
     };
     columns.draw_headings(canvas, 3);
-    let extent = (lines.len(), model.archives_list_height());
+    let extent = (lines.len(), archives_list_height(model));
     position.draw(canvas, 4, extent, |canvas, y, index| {
         draw_line(model, canvas, y, &columns, &lines[index]);
         if index == position.cursor {

@@ -3,7 +3,7 @@
 
 use ratatui::layout::Rect;
 
-use super::{draw_pane, join_notes, kind_label};
+use super::{archives_list_height, draw_pane, join_notes, kind_label};
 use crate::archive::{Archive, has_scratch_header};
 use crate::base::quantity::{format_count, format_size};
 use crate::console::frame::draw_fleet_name;
@@ -55,7 +55,7 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     } else if let Some(timeline) = timeline {
         let columns = columns(width);
         columns.draw_headings(canvas, 3);
-        let extent = (timeline.rows.len(), model.archives_list_height());
+        let extent = (timeline.rows.len(), archives_list_height(model));
         view.list.draw(canvas, 4, extent, |canvas, y, index| {
             draw_row(canvas, y, &columns, &timeline.rows[index], width);
             if index == view.list.cursor {

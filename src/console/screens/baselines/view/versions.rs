@@ -2,7 +2,7 @@
 
 use crate::console::frame::draw_fleet_name;
 use crate::console::model::Model;
-use crate::console::screens::baselines::view::{FACT_LINES, draw_facts};
+use crate::console::screens::baselines::view::{FACT_LINES, baselines_list_height, draw_facts};
 use crate::console::theme::Role;
 use crate::console::widgets::canvas::Canvas;
 use crate::console::widgets::list_pane::{Columns, Fit, draw_unloaded};
@@ -42,7 +42,7 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
         .rest("NOTE", canvas.width())
         .fitted(Fit::SentenceEnd);
     columns.draw_headings(canvas, 3);
-    let extent = (records.len(), model.baselines_list_height());
+    let extent = (records.len(), baselines_list_height(model));
     view.list.draw(canvas, 4, extent, |canvas, y, index| {
         let version = &records[index];
         draw_row(canvas, y, &columns, version, summary);

@@ -6,6 +6,8 @@ use crate::base::quantity::format_count;
 use crate::console::command::Command;
 use crate::console::message::Effect;
 use crate::console::model::Model;
+use crate::console::model::baseline_targets::subject_baseline;
+use crate::console::model::targets::subject_agent;
 use crate::console::screen::Screen;
 use crate::console::screens::editor::promotion::{Insertion, PromotedLines};
 
@@ -24,13 +26,13 @@ pub fn promote_lines(model: &mut Model) -> Vec<Effect> {
     }
     let promoted = PromotedLines {
         agent: if is_archived {
-            model.subject_agent().unwrap_or_default().to_string()
+            subject_agent(model).unwrap_or_default().to_string()
         } else {
             model.agent.agent.clone()
         },
         lines: lines.into_iter().map(|line| line.bytes).collect(),
     };
-    let Some(baseline) = model.subject_baseline().map(str::to_string) else {
+    let Some(baseline) = subject_baseline(model).map(str::to_string) else {
         return Vec::new();
     };
     let Some(editor) = model.editor.as_mut().filter(|it| it.is_modified) else {

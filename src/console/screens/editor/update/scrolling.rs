@@ -6,6 +6,8 @@ use super::{EditorScreen, move_in_text};
 use crate::console::message::Effect;
 use crate::console::model::Model;
 use crate::console::screens::editor::buffer::TextBuffer;
+use crate::console::screens::editor::layout::text_width;
+use crate::console::screens::editor::view::{editor_diff_style, editor_height};
 use crate::console::widgets::text_pane::Gutter;
 
 /// Rows of a page that stay on the screen.
@@ -13,8 +15,8 @@ const PAGE_OVERLAP: usize = 2;
 
 /// Moves the cursor by lines: in the text, in the panel, or in the diff of a question.
 pub fn move_cursor(model: &mut Model, by: isize) {
-    let (height, width) = (model.editor_height(), usize::from(model.size.0));
-    let style = model.editor_diff_style();
+    let (height, width) = (editor_height(model), usize::from(model.size.0));
+    let style = editor_diff_style(model);
     let Some(editor) = &mut model.editor else {
         return;
     };
@@ -54,7 +56,7 @@ pub fn go_to_end(model: &mut Model, is_last: bool) -> Vec<Effect> {
 /// Moves by pages of rows, as they are on the screen: a paragraph that wraps counts as often as it has
 /// rows. In the panel and in the diff of a question, rows are lines.
 pub fn move_page(model: &mut Model, by: isize) -> Vec<Effect> {
-    let height = model.editor_height();
+    let height = editor_height(model);
     let page = if is_in_text(model) {
         height.saturating_sub(PAGE_OVERLAP).max(1)
     } else {
@@ -65,7 +67,7 @@ pub fn move_page(model: &mut Model, by: isize) -> Vec<Effect> {
 
 /// Moves by half pages of rows, as [`move_page`] does.
 pub fn move_half_page(model: &mut Model, by: isize) -> Vec<Effect> {
-    let half = (model.editor_height() / 2).max(1);
+    let half = (editor_height(model) / 2).max(1);
     move_rows(model, by * half as isize)
 }
 
@@ -87,7 +89,7 @@ fn is_in_text(model: &Model) -> bool {
 /// Scrolls the text by rows. The cursor keeps its row of the screen, and its column as far as there is
 /// one; where the text cannot scroll that far, only the cursor moves on.
 pub(super) fn scroll_rows(model: &mut Model, by: isize) {
-    let (width, height) = (model.editor_text_width(), model.editor_height());
+    let (width, height) = (text_width(model.size.0), editor_height(model));
     let Some(editor) = &mut model.editor else {
         return;
     };
@@ -105,7 +107,7 @@ pub(super) fn scroll_rows(model: &mut Model, by: isize) {
 /// Scrolls as little as possible so that the cursor is visible; after a jump, it is a third from the
 /// top.
 pub fn keep_cursor_visible(model: &mut Model) {
-    let (width, height) = (model.editor_text_width(), model.editor_height());
+    let (width, height) = (text_width(model.size.0), editor_height(model));
     let Some(editor) = &mut model.editor else {
         return;
     };
@@ -141,7 +143,7 @@ pub(super) fn jump_after(
 ) -> Vec<Effect> {
     let old_top = model.editor.as_ref().map(|it| it.top);
     let effects = perform(model);
-    let (width, height) = (model.editor_text_width(), model.editor_height());
+    let (width, height) = (text_width(model.size.0), editor_height(model));
     if let Some(editor) = &mut model.editor
         && Some(editor.top) != old_top
     {

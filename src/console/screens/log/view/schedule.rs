@@ -4,11 +4,13 @@
 use chrono::{DateTime, FixedOffset};
 use unicode_width::UnicodeWidthStr;
 
+use super::log_height;
 use crate::base::quantity::format_count;
 use crate::base::untrusted;
 use crate::console::age::format_age;
 use crate::console::command::Command;
 use crate::console::model::Model;
+use crate::console::model::read_only::read_only_reason;
 use crate::console::screen::Screen;
 use crate::console::screens::log::state::schedule::{TimerRow, TimerSource};
 use crate::console::theme::Role;
@@ -64,17 +66,17 @@ pub(super) fn draw_schedule(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
     };
     draw_headline(model, canvas, y, overview);
     let view = &model.log.schedule;
-    let shown = model.shown_timer_rows();
+    let shown = shown_timer_rows(model);
     let mut below = y + 1;
     if view.rows.is_empty() {
-        for text in model.schedule_advice() {
+        for text in schedule_advice(model) {
             let text = fit_end_of_sentence(&text, canvas.room(4));
             canvas.put_text(NAME_X, below, &text, Role::Text);
             below += 1;
         }
     } else if shown > 0 {
         let columns = columns(canvas.width());
-        if model.has_timer_headings() {
+        if has_timer_headings(model) {
             columns.draw_headings(canvas, below);
             below += 1;
         }
@@ -87,7 +89,7 @@ pub(super) fn draw_schedule(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
             }
         }
     }
-    canvas.draw_rule(y + model.schedule_height() - 1);
+    canvas.draw_rule(y + schedule_height(model) - 1);
 }
 
 /// Draws the first line: what each service manager has, and the keys of the panel.
@@ -96,7 +98,7 @@ fn draw_headline(model: &Model, canvas: &mut Canvas<'_>, y: u16, overview: &Sche
     let [tab, control] = [Command::NextTab, Command::ControlTimer].map(|it| model.key_hint(it));
     let hint = match (view.is_focused, view.rows.is_empty()) {
         (false, _) => format!("{tab} selects"),
-        (true, false) if model.read_only_reason().is_some() => "read-only".to_string(),
+        (true, false) if read_only_reason(model).is_some() => "read-only".to_string(),
         (true, false) => format!("{control} run/skip/pause"),
         (true, true) => format!("{} copies", model.key_hint(Command::CopyScheduleLine)),
     };
@@ -409,78 +411,76 @@ pub fn visible_ages(model: &Model) -> Vec<String> {
     ages
 }
 
-impl Model {
-    /// Whether the log has so few rows that one panel at a time is more than a line.
-    fn is_log_short(&self) -> bool {
-        self.log_height() < MIN_TALL_ROWS
-    }
+/// Whether the log has so few rows that one panel at a time is more than a line.
+fn is_log_short(model: &Model) -> bool {
+    log_height(model) < MIN_TALL_ROWS
+}
 
-    /// Whether the report makes room for the schedule.
-    pub(super) fn is_report_collapsed(&self) -> bool {
-        let is_tiny = self.log_height() < MIN_HEADING_ROWS;
-        let has_schedule = self.log.schedule.overview.is_some();
-        self.log.is_report_folded
-            || self.log.schedule.is_focused && self.is_log_short()
-            || has_schedule && is_tiny
-    }
+/// Whether the report makes room for the schedule.
+pub(super) fn is_report_collapsed(model: &Model) -> bool {
+    let is_tiny = log_height(model) < MIN_HEADING_ROWS;
+    let has_schedule = model.log.schedule.overview.is_some();
+    model.log.is_report_folded
+        || model.log.schedule.is_focused && is_log_short(model)
+        || has_schedule && is_tiny
+}
 
-    /// Whether the background jobs make room for the schedule.
-    pub(super) fn are_jobs_hidden(&self) -> bool {
-        self.log.schedule.is_focused && self.log_height() < MIN_HEADING_ROWS
-    }
+/// Whether the background jobs make room for the schedule.
+pub(super) fn are_jobs_hidden(model: &Model) -> bool {
+    model.log.schedule.is_focused && log_height(model) < MIN_HEADING_ROWS
+}
 
-    /// Returns how many timers are shown.
-    pub fn shown_timer_rows(&self) -> usize {
-        let view = &self.log.schedule;
-        if self.is_log_short() && !view.is_focused {
-            return 0;
-        }
-        let most = if self.has_timer_headings() {
-            self.log_height() / 4
-        } else {
-            1
-        };
-        view.rows.len().min(most)
+/// Returns how many timers are shown.
+pub fn shown_timer_rows(model: &Model) -> usize {
+    let view = &model.log.schedule;
+    if is_log_short(model) && !view.is_focused {
+        return 0;
     }
+    let most = if has_timer_headings(model) {
+        log_height(model) / 4
+    } else {
+        1
+    };
+    view.rows.len().min(most)
+}
 
-    fn has_timer_headings(&self) -> bool {
-        self.log_height() >= MIN_HEADING_ROWS
+fn has_timer_headings(model: &Model) -> bool {
+    log_height(model) >= MIN_HEADING_ROWS
+}
+
+/// Returns what to do where no schedule is in use.
+fn schedule_advice(model: &Model) -> Vec<String> {
+    let view = &model.log.schedule;
+    let Some(overview) = view.overview.as_ref().filter(|_| view.rows.is_empty()) else {
+        return Vec::new();
+    };
+    if is_log_short(model) && !view.is_focused {
+        return Vec::new();
     }
-
-    /// Returns what to do where no schedule is in use.
-    fn schedule_advice(&self) -> Vec<String> {
-        let view = &self.log.schedule;
-        let Some(overview) = view.overview.as_ref().filter(|_| view.rows.is_empty()) else {
-            return Vec::new();
-        };
-        if self.is_log_short() && !view.is_focused {
-            return Vec::new();
-        }
-        let line = |verb: &str| self.config.invocation.command_line(verb);
-        let mut lines = if overview.has_manager() {
-            let install = line("schedule install");
-            vec![format!(
-                "No timers of this config: `{install}` installs them"
-            )]
-        } else {
-            let run = line("schedule run");
-            let mut lines = vec![format!("`{run}` resets in the foreground; or for cron:")];
-            lines.extend(overview.crontab.iter().cloned());
-            lines
-        };
-        lines.truncate((self.log_height() / 4).max(1));
+    let line = |verb: &str| model.config.invocation.command_line(verb);
+    let mut lines = if overview.has_manager() {
+        let install = line("schedule install");
+        vec![format!(
+            "No timers of this config: `{install}` installs them"
+        )]
+    } else {
+        let run = line("schedule run");
+        let mut lines = vec![format!("`{run}` resets in the foreground; or for cron:")];
+        lines.extend(overview.crontab.iter().cloned());
         lines
-    }
+    };
+    lines.truncate((log_height(model) / 4).max(1));
+    lines
+}
 
-    /// Returns the rows that the schedule takes, with the rule below it.
-    pub(super) fn schedule_height(&self) -> u16 {
-        if self.log.schedule.overview.is_none() {
-            return 0;
-        }
-        let timers = match self.shown_timer_rows() {
-            0 => 0,
-            rows => rows + usize::from(self.has_timer_headings()),
-        };
-        (2 + timers + self.schedule_advice().len()) as u16
+/// Returns the rows that the schedule takes, with the rule below it.
+pub(super) fn schedule_height(model: &Model) -> u16 {
+    if model.log.schedule.overview.is_none() {
+        return 0;
     }
+    let timers = match shown_timer_rows(model) {
+        0 => 0,
+        rows => rows + usize::from(has_timer_headings(model)),
+    };
+    (2 + timers + schedule_advice(model).len()) as u16
 }

@@ -1,26 +1,12 @@
 //! Draws the details of a plan, between its list and its footer: a change of rules, or of files.
 
-use super::{MIN_VISIBLE_AGENTS, list_height, plan_footer};
 use crate::console::frame::draw_text_pane;
 use crate::console::model::Model;
 use crate::console::screens::reset::details::agents_of_change;
-use crate::console::screens::reset::state::{PlanDetailsRequest, PlanView, ResetStage};
+use crate::console::screens::reset::plan_footer::detail_rows;
+use crate::console::screens::reset::state::{PlanDetailsRequest, PlanView};
 use crate::console::theme::Role;
 use crate::console::widgets::canvas::Canvas;
-
-/// Rows of text below which details are not worth showing.
-const MIN_TEXT_ROWS: usize = 3;
-
-/// Returns the rows that the details and their title take of `height` rows.
-fn detail_rows(model: &Model, view: &PlanView, height: usize) -> usize {
-    if !model.reset.has_details() {
-        return 0;
-    }
-    let agents = view.plan.steps.len() + view.plan.skipped.len();
-    let list = agents.clamp(1, MIN_VISIBLE_AGENTS.max(height / 3));
-    let rest = height.saturating_sub(list);
-    if rest > MIN_TEXT_ROWS { rest } else { 0 }
-}
 
 /// Draws the details at the bottom of the `height` rows below the headings. Returns the rows that they
 /// take.
@@ -52,16 +38,4 @@ pub(super) fn draw(
     canvas.put_end(1, y, &title, Role::Heading);
     draw_text_pane(model, canvas, y + 1);
     rows
-}
-
-impl Model {
-    /// Returns the rows of the text of a plan's details.
-    pub fn plan_details_height(&self) -> usize {
-        let ResetStage::Plan(view) = &self.reset.stage else {
-            return 0;
-        };
-        let footer = plan_footer(self, view).len().saturating_sub(1);
-        let height = list_height(self.size.1).saturating_sub(footer);
-        detail_rows(self, view, height).saturating_sub(1)
-    }
 }

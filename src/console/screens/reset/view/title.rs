@@ -6,6 +6,7 @@ use super::count_archived_files;
 use crate::archive::EntryKind;
 use crate::base::quantity::{format_count, format_exact_size};
 use crate::console::frame::{draw_short_fleet_name, least_fleet_name_width};
+use crate::console::model::undo_offers::planned_undo_offer;
 use crate::console::model::{Model, UndoOffer};
 use crate::console::screens::reset::state::{PlanRequest, PlanView};
 use crate::console::theme::Role;
@@ -51,7 +52,7 @@ impl PlanTitle<'_> {
 
     /// Describes in `room` cells the act that the plan undoes: without its age, if there is no room for it.
     fn describe_act(&self, model: &Model, run: Option<&str>, room: usize) -> String {
-        let offer = model.planned_undo_offer();
+        let offer = planned_undo_offer(model);
         let left = room.saturating_sub(self.joint.width());
         let describe = |offer: &UndoOffer| {
             let act = offer.describe(model.now.local_time, left);
