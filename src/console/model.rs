@@ -108,13 +108,8 @@ pub struct Model {
     pub pending_keys: PendingKeys,
     /// Unanswered questions of hosts, oldest first.
     pub questions: Vec<Question>,
-    /// The screen of the visible plan, and when that plan was made; `None` if no plan is visible.
-    pub visible_plan: Option<(Screen, Duration)>,
-    /// Ignores keys from the request of a plan on, and again whenever one becomes visible.
-    pub plan_guard: KeyGuard,
-    /// Ignores the keys that follow the one that cancelled a question, and the rest of a
-    /// confirmation whose plan a changed config closed.
-    pub typed_ahead_guard: KeyGuard,
+    /// What ignores keys that were typed ahead.
+    pub key_guards: KeyGuards,
     /// Pending request for the editor or the pager; any key cancels it.
     pub handoff_request: Option<HandoffRequest>,
     /// Background jobs.
@@ -129,12 +124,8 @@ pub struct Model {
     pub has_word_marks: bool,
     /// Message line; it stays until the next key.
     pub last_message: Option<LogMessage>,
-    /// Summary of the errors in the preferences file.
-    pub preferences_error: Option<String>,
-    /// Errors of a config changed while running; the previous config stays in force.
-    pub config_error: Option<String>,
-    /// Why the ledger cannot be read.
-    pub ledger_error: Option<String>,
+    /// Errors of files, until these are valid again.
+    pub errors: FileErrors,
     /// Whether changes are allowed.
     pub read_only: ReadOnlyState,
     /// Columns and rows of the terminal.
@@ -166,6 +157,29 @@ pub struct ReturnPoint {
     /// The fleet's filter before the hosts screen showed the agents of a host there. Until it changes
     /// again, the fleet leads back to the hosts.
     pub filter_before_host: Option<String>,
+}
+
+/// What ignores keys that were typed ahead.
+#[derive(Clone, Debug, Default)]
+pub struct KeyGuards {
+    /// From the request of a plan on, and again whenever one becomes visible.
+    pub plan: KeyGuard,
+    /// The screen of the visible plan, and when that plan was made; `None` if no plan is visible.
+    pub visible_plan: Option<(Screen, Duration)>,
+    /// After the key that cancelled a question, and after the end of a plan that a changed config
+    /// closed: the rest of a confirmation is not a command.
+    pub typed_ahead: KeyGuard,
+}
+
+/// Errors of files, until these are valid again.
+#[derive(Clone, Debug, Default)]
+pub struct FileErrors {
+    /// Summary of the errors in the preferences.
+    pub preferences: Option<String>,
+    /// Summary of the errors in a changed config; the previous one stays in force.
+    pub config: Option<String>,
+    /// Why the ledger cannot be read.
+    pub ledger: Option<String>,
 }
 
 /// What the agent screen showed.
@@ -280,7 +294,7 @@ impl Model {
             Some(Overlay::AnswerQuestion(dialog)) => &dialog.guard,
             Some(Overlay::Timer(dialog)) => &dialog.guard,
             Some(_) => return None,
-            None if has_plan(self) => &self.plan_guard,
+            None if has_plan(self) => &self.key_guards.plan,
             None if self.screen == Screen::Editor => self.editor.as_ref()?.key_guard()?,
             None => return None,
         };
@@ -304,7 +318,7 @@ impl Model {
             self.report_error(preferences::format_problem(problem));
         }
         // `keys` reads no config, so its command line needs no `--config`.
-        self.preferences_error = preferences::summarize_problems(problems, "memory-shepherd keys");
+        self.errors.preferences = preferences::summarize_problems(problems, "memory-shepherd keys");
     }
 
     /// Goes to a screen and drops an incomplete key sequence.

@@ -295,7 +295,7 @@ fn handle_message(model: &mut Model, msg: Msg) -> Vec<Effect> {
         }
         Msg::PreferencesLoaded(preferences) => {
             model.adopt_preferences(*preferences);
-            model.preferences_error = None;
+            model.errors.preferences = None;
             model.pending_keys = PendingKeys::default();
             update_trends(model);
             model.report_info("the changed preferences are in force");
@@ -307,7 +307,7 @@ fn handle_message(model: &mut Model, msg: Msg) -> Vec<Effect> {
         }
         Msg::PreferencesInvalid(problems) => {
             model.report_preference_problems(&problems);
-            let why = model.preferences_error.clone().unwrap_or_default();
+            let why = model.errors.preferences.clone().unwrap_or_default();
             let text = format!("the previous preferences stay in force: {why}");
             model.report_error(text);
         }
@@ -323,7 +323,7 @@ fn handle_message(model: &mut Model, msg: Msg) -> Vec<Effect> {
 fn handle_resize(model: &mut Model, size: (u16, u16)) {
     model.size = size;
     // A resize also follows another program that had the terminal.
-    model.visible_plan = None;
+    model.key_guards.visible_plan = None;
     editor::update::keep_cursor_visible(model);
     model.is_dirty = true;
 }
@@ -361,7 +361,7 @@ fn handle_config_invalid(model: &mut Model, problems: Vec<Diagnostic>) {
     ));
     let check_command = model.config.invocation.command_line("config check");
     let summary = preferences::summarize_problems(&errors, &check_command);
-    model.config_error = summary.map(|it| format!("previous config in force; {it}"));
+    model.errors.config = summary.map(|it| format!("previous config in force; {it}"));
 }
 
 /// Returns when the next [`Msg::Tick`] is due if nothing else happens.
@@ -515,9 +515,9 @@ fn follow_changes(model: &mut Model, changes: &ObservationChanges) -> Vec<Effect
 
 /// Notes why the ledger cannot be read. Says so on every screen, once.
 fn note_ledger_error(model: &mut Model, why: &str) {
-    if model.ledger_error.as_deref() != Some(why) {
+    if model.errors.ledger.as_deref() != Some(why) {
         model.report_error(why.to_string());
-        model.ledger_error = Some(why.to_string());
+        model.errors.ledger = Some(why.to_string());
     }
 }
 
@@ -606,10 +606,10 @@ fn handle_config_adopted(
     model.config = fleet;
     model.read_only.is_set_by_config = read_only;
     model.read_only.is_on |= read_only && !is_unlocked(model);
-    model.config_error = None;
+    model.errors.config = None;
     if has_plan(model) {
         // The rest of a typed confirmation is not a command.
-        model.typed_ahead_guard = KeyGuard::new(model.now.elapsed);
+        model.key_guards.typed_ahead = KeyGuard::new(model.now.elapsed);
     }
     let closes_plan = plan::abandon_all(model);
     if model.screen.shows_baseline_states() {

@@ -93,9 +93,9 @@ pub fn track_visible_plan(model: &mut Model) {
     let is_covered = model.is_screen_covered() || model.is_too_small();
     let prompt = plan_prompt(model).filter(|_| !is_covered);
     let visible_plan = prompt.map(|prompt| (model.screen, prompt.made_at));
-    if model.visible_plan != visible_plan {
-        model.visible_plan = visible_plan;
-        model.plan_guard.restart(model.now.elapsed);
+    if model.key_guards.visible_plan != visible_plan {
+        model.key_guards.visible_plan = visible_plan;
+        model.key_guards.plan.restart(model.now.elapsed);
     }
 }
 
@@ -114,7 +114,7 @@ pub fn request_plan(model: &mut Model, request: PlanRequest, is_replan: bool) ->
         }
         model.reset.stage = ResetStage::Planning(request.clone());
         model.reset.cursor = 0;
-        model.plan_guard.restart(model.now.elapsed);
+        model.key_guards.plan.restart(model.now.elapsed);
         go_to_reset(model);
     }
     vec![Effect::MakePlan(id, request, is_unlocked(model))]

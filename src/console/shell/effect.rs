@@ -287,10 +287,10 @@ impl EffectRunner {
             Effect::RefuseQuestion(question) => self.prompt_broker.refuse(question),
             Effect::PrepareTexts(agent) => workers.texts.request_texts(agent, &workers.jobs),
             Effect::CompareRules(agent) => workers.texts.request_rules(agent, &workers.jobs),
-            Effect::ReadItems(request) => self.read_items(request),
-            Effect::ReadItemContent(request) => self.read_item_content(request),
-            Effect::CheckMemory(number, agent) => self.check_memory(number, agent),
-            Effect::CompareFileChanges(changes) => self.compare_file_changes(changes),
+            Effect::ReadItems(request) => memory::read_items(self, request),
+            Effect::ReadItemContent(request) => memory::read_item_content(self, request),
+            Effect::CheckMemory(number, agent) => memory::check_memory(self, number, agent),
+            Effect::CompareFileChanges(changes) => memory::compare_file_changes(self, changes),
             Effect::PreparePatch(agent) => workers.texts.request_patch(agent, &workers.jobs),
             Effect::LoadEntry(agent, entry) => {
                 let request = Request::listed(JobClass::Handoff, format!("entry of {agent}"));
@@ -426,31 +426,33 @@ impl EffectRunner {
                     )
                 })
             }
-            Effect::LoadSchedule(number) => self.load_schedule(number),
-            Effect::ChangeSchedule(change) => self.change_schedule(change),
+            Effect::LoadSchedule(number) => schedule::load_schedule(self, number),
+            Effect::ChangeSchedule(change) => schedule::change_schedule(self, change),
             Effect::FindDrafts => self.submit(JobClass::FleetFiles, |engine| {
                 // What cannot be listed is said when a baseline is opened.
                 let found = engine.and_then(|it| it.baseline_edits().baselines_with_left_drafts());
                 Msg::DraftsFound(found.unwrap_or_default())
             }),
-            Effect::LoadBaselines => self.list_baselines(),
-            Effect::LoadBaselineVersions(name) => self.load_baseline_versions(name),
-            Effect::CompareNewRules(request) => self.compare_new_rules(request),
-            Effect::CompareBaseline(request) => self.compare_baseline(request),
-            Effect::MakeBaselinePlan(id, request) => self.make_baseline_plan(id, request),
-            Effect::CheckSigningKey(key) => self.check_signing_key(key),
-            Effect::ApplyBaselinePlan(plan) => self.apply_baseline_plan(plan),
-            Effect::SearchArchive(request) => self.search_archive(request),
-            Effect::ReadEntryText(request) => self.read_entry_text(request),
-            Effect::CompareEntry(request) => self.compare_entry(request),
-            Effect::FindEntryRun(entry) => self.find_entry_run(entry),
-            Effect::SetPinned(entry, is_pinned) => self.set_pinned(entry, is_pinned),
-            Effect::LoadTimeline(request) => self.load_timeline(request),
-            Effect::ExportEntry(entry, path) => self.export_entry(entry, &path),
-            Effect::LoadRetention(number) => self.load_retention(number),
-            Effect::PruneArchive(shown) => self.prune_archive(shown),
-            Effect::LoadSource(source) => self.load_source(source),
-            Effect::Verify => self.verify(),
+            Effect::LoadBaselines => baselines::list_baselines(self),
+            Effect::LoadBaselineVersions(name) => baselines::load_baseline_versions(self, name),
+            Effect::CompareNewRules(request) => baselines::compare_new_rules(self, request),
+            Effect::CompareBaseline(request) => baselines::compare_baseline(self, request),
+            Effect::MakeBaselinePlan(id, request) => {
+                baselines::make_baseline_plan(self, id, request)
+            }
+            Effect::CheckSigningKey(key) => baselines::check_signing_key(self, key),
+            Effect::ApplyBaselinePlan(plan) => baselines::apply_baseline_plan(self, plan),
+            Effect::SearchArchive(request) => archives::search_archive(self, request),
+            Effect::ReadEntryText(request) => archives::read_entry_text(self, request),
+            Effect::CompareEntry(request) => archives::compare_entry(self, request),
+            Effect::FindEntryRun(entry) => archives::find_entry_run(self, entry),
+            Effect::SetPinned(entry, is_pinned) => archives::set_pinned(self, entry, is_pinned),
+            Effect::LoadTimeline(request) => archives::load_timeline(self, request),
+            Effect::ExportEntry(entry, path) => archives::export_entry(self, entry, &path),
+            Effect::LoadRetention(number) => archives::load_retention(self, number),
+            Effect::PruneArchive(shown) => archives::prune_archive(self, shown),
+            Effect::LoadSource(source) => archives::load_source(self, source),
+            Effect::Verify => baselines::verify(self),
             Effect::CancelVerify => self.verify_cancel_flag.store(true, Ordering::Relaxed),
             Effect::SaveViewState(view) => {
                 if let Some(keeper) = &self.view_state_writer {

@@ -150,7 +150,9 @@ fn is_typing_in_overlay(model: &Model) -> bool {
 
 /// Whether a plan ignores the keys that arrive now.
 fn is_plan_guarded(model: &Model) -> bool {
-    has_plan(model) && !model.is_screen_covered() && model.plan_guard.is_active(model.now.elapsed)
+    has_plan(model)
+        && !model.is_screen_covered()
+        && model.key_guards.plan.is_active(model.now.elapsed)
 }
 
 /// Whether a key may be the first character of a confirmation whose plan is still being made.
@@ -239,7 +241,7 @@ fn handle_key(model: &mut Model, key: Key) -> Vec<Effect> {
 /// something else.
 fn is_ignored_key(model: &mut Model, key: Key) -> bool {
     let now = model.now.elapsed;
-    if model.typed_ahead_guard.intercepts_key(now) {
+    if model.key_guards.typed_ahead.intercepts_key(now) {
         model.show_hint("keys typed for what has closed are ignored: pause for half a second");
         return true;
     }
@@ -252,12 +254,12 @@ fn is_ignored_key(model: &mut Model, key: Key) -> bool {
     }
     // Leaving a plan changes nothing, so Esc never waits.
     let is_escape = key.code == KeyCode::Esc;
-    if has_plan(model) && !is_escape && model.plan_guard.intercepts_key(now) {
+    if has_plan(model) && !is_escape && model.key_guards.plan.intercepts_key(now) {
         return true;
     }
     let may_begin = may_begin_confirmation(model, key);
     if may_begin {
-        model.plan_guard.ignore_key(now);
+        model.key_guards.plan.ignore_key(now);
     }
     may_begin
 }
@@ -290,7 +292,7 @@ fn resolve_key(model: &mut Model, key: Key) -> Vec<Effect> {
             if has_plan(model) {
                 if key.printable_char().is_some() {
                     let now = model.now.elapsed;
-                    model.plan_guard.ignore_key(now);
+                    model.key_guards.plan.ignore_key(now);
                 }
             } else if model.preferences.keymap.is_bound_anywhere(&pending.keys) {
                 model.show_hint(&format!("{key}: not on this screen"));

@@ -197,7 +197,7 @@ fn run_chosen_item(model: &mut Model, item: ChooserItem) -> Vec<Effect> {
 /// something else, more such keys follow, which the guard ignores.
 fn abandon_question(model: &mut Model, key: Key, consequence: &str) {
     if key.code != KeyCode::Esc && key.printable_char() != Some('n') {
-        model.typed_ahead_guard = KeyGuard::new(model.now.elapsed);
+        model.key_guards.typed_ahead = KeyGuard::new(model.now.elapsed);
     }
     model.report_info(consequence);
 }

@@ -119,7 +119,7 @@ fn log_is_searchable_and_opens_run_result() {
     );
     console.send(Msg::LogLoaded(Err("the chain is broken".to_string())));
     assert_eq!(
-        console.model.ledger_error.as_deref(),
+        console.model.errors.ledger.as_deref(),
         Some("the chain is broken")
     );
 }

@@ -250,7 +250,7 @@ fn config_error_and_repair_are_shown() {
         config_error_of("and that?"),
     ]));
     assert_eq!(
-        console.model.config_error.as_deref(),
+        console.model.errors.config.as_deref(),
         Some(
             "previous config in force; memory-shepherd.conf: 2 mistakes; line 7: what? (`memory-shepherd config check` lists all)"
         )
@@ -276,7 +276,7 @@ fn config_error_and_repair_are_shown() {
     };
     let names = configured_agents(&["echo", "delta", "bravo"]);
     console.send(Msg::ConfigAdopted(info, names, false));
-    assert_eq!(console.model.config_error, None);
+    assert_eq!(console.model.errors.config, None);
     assert_eq!(console.model.config.name, "prod-east");
     assert_eq!(
         agent_order(&console.model),

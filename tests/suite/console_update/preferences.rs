@@ -192,7 +192,7 @@ fn invalid_preferences_keep_previous_ones() {
         "{}",
         console.message_text()
     );
-    let error = console.model.preferences_error.clone().unwrap();
+    let error = console.model.errors.preferences.clone().unwrap();
     assert!(
         error.starts_with("console.toml: 2 mistakes; line 2: "),
         "{error}"
@@ -208,7 +208,7 @@ fn invalid_preferences_keep_previous_ones() {
     console.press("L");
     assert_eq!(console.model.screen, Screen::Log);
     console.send(Msg::PreferencesLoaded(Box::default()));
-    assert_eq!(console.model.preferences_error, None);
+    assert_eq!(console.model.errors.preferences, None);
 }
 
 #[test]

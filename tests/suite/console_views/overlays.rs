@@ -218,8 +218,8 @@ fn truncated_errors_remain_distinguishable() {
     // The fleet shows it as well.
     let mut console = fleet_of_every_state();
     console.send(Msg::Resized(80, 24));
-    console.model.config_error = Some(errors[0].clone());
-    console.model.preferences_error = Some(errors[1].clone());
+    console.model.errors.config = Some(errors[0].clone());
+    console.model.errors.preferences = Some(errors[1].clone());
     let shown = rendered_text(&console, "terminal");
     let rows: Vec<&str> = shown
         .lines()

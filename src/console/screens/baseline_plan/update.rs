@@ -270,7 +270,7 @@ pub fn request_plan(
     if !is_replan {
         screen.stage = BaselinePlanStage::Planning(request.clone());
         screen.cursor = 0;
-        model.plan_guard.restart(model.now.elapsed);
+        model.key_guards.plan.restart(model.now.elapsed);
         if model.screen != Screen::BaselinePlan {
             screen.opened_from = model.screen;
         }

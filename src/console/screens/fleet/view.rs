@@ -39,7 +39,7 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     let worse = worse_out_of_sight(model);
     draw_out_of_sight(canvas, 2, worse.above, "above");
     let mut y = 3;
-    let errors = [&model.config_error, &model.preferences_error];
+    let errors = [&model.errors.config, &model.errors.preferences];
     for error in errors.into_iter().flatten() {
         canvas.put_start(0, y, &error.replace('\n', " "), Role::Bad);
         y += 1;
@@ -185,7 +185,7 @@ fn freshness_text(model: &Model) -> String {
 
 /// Returns the last run and its failures, or why the ledger cannot be read.
 fn last_run_part(model: &Model, error_room: usize) -> Option<(String, Role)> {
-    if let Some(error) = &model.ledger_error {
+    if let Some(error) = &model.errors.ledger {
         return Some((fit_end_of_sentence(error, error_room), Role::Bad));
     }
     let last = model.log.runs.iter().find(|run| run.has_agents())?;

@@ -11,7 +11,7 @@ use crate::engine::{Observation, State};
 pub fn fleet_height(model: &Model) -> usize {
     // Two lines of header, a rule, the column heads; a rule, the strip, the
     // message, the hints.
-    let errors = [&model.config_error, &model.preferences_error];
+    let errors = [&model.errors.config, &model.errors.preferences];
     let errors = errors.iter().filter(|it| it.is_some()).count();
     let fixed = 7 + strip_height(model) + errors;
     model.rows_beside(fixed)

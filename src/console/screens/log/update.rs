@@ -25,7 +25,7 @@ pub fn open(model: &mut Model) -> Vec<Effect> {
 /// Replaces the runs. The first time, warns if the last run was interrupted.
 pub fn handle_runs(model: &mut Model, runs: Vec<RunSummary>) -> Vec<Effect> {
     let has_changed = model.log.runs != runs;
-    model.is_dirty |= has_changed || model.ledger_error.is_some();
+    model.is_dirty |= has_changed || model.errors.ledger.is_some();
     let last_run_of_agent = |runs: &[RunSummary]| {
         let is_about = |run: &&RunSummary| run.is_about(&model.agent.agent);
         runs.iter().find(is_about).cloned()
@@ -47,7 +47,7 @@ pub fn handle_runs(model: &mut Model, runs: Vec<RunSummary>) -> Vec<Effect> {
         model.report_warning(text);
     }
     model.log.replace_runs(runs);
-    model.ledger_error = None;
+    model.errors.ledger = None;
     update_trends(model);
     let newest = newest_timed_run(model);
     let has_timed_run = newest.is_some() && newest != model.log.newest_timed_run;

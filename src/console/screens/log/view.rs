@@ -33,7 +33,7 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     let room = canvas.room(x);
     let note = search_note(&model.log.query, hit.map(|hit| hit + 1), hits.len(), room);
     canvas.put_right(canvas.width(), 0, &note, Role::Dim);
-    if let Some(error) = &model.ledger_error {
+    if let Some(error) = &model.errors.ledger {
         canvas.put_end(0, 1, error, Role::Bad);
     }
     canvas.draw_rule(2);

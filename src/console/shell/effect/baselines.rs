@@ -35,101 +35,106 @@ use crate::lint::Finding;
 /// Interval between two reports of the progress of a verification.
 const VERIFY_REPORT_INTERVAL: Duration = Duration::from_millis(250);
 
-impl EffectRunner {
-    pub(super) fn list_baselines(&self) {
-        let request = Request::latest(JobClass::BaselineList, "list").listed_as("baselines");
-        self.submit(request, |engine| {
-            let list = engine.map(|it| it.baseline_catalog().list_baselines());
-            let list = list.map(Box::new).map_err(|error| error.to_string());
-            Msg::BaselinesLoaded(list)
-        });
-    }
+pub(super) fn list_baselines(runner: &EffectRunner) {
+    let request = Request::latest(JobClass::BaselineList, "list").listed_as("baselines");
+    runner.submit(request, |engine| {
+        let list = engine.map(|it| it.baseline_catalog().list_baselines());
+        let list = list.map(Box::new).map_err(|error| error.to_string());
+        Msg::BaselinesLoaded(list)
+    });
+}
 
-    pub(super) fn load_baseline_versions(&self, name: String) {
-        let request = Request::listed(JobClass::BaselineTexts, format!("versions of {name}"));
-        self.submit(request, move |engine| {
-            let versions = engine.and_then(|it| {
-                it.baseline_catalog()
-                    .baseline_history(&name, MAX_HISTORY_RECORDS)
-            });
-            let versions = versions.map_err(|error| error.to_string());
-            Msg::BaselineVersionsLoaded(name, versions)
+pub(super) fn load_baseline_versions(runner: &EffectRunner, name: String) {
+    let request = Request::listed(JobClass::BaselineTexts, format!("versions of {name}"));
+    runner.submit(request, move |engine| {
+        let versions = engine.and_then(|it| {
+            it.baseline_catalog()
+                .baseline_history(&name, MAX_HISTORY_RECORDS)
         });
-    }
+        let versions = versions.map_err(|error| error.to_string());
+        Msg::BaselineVersionsLoaded(name, versions)
+    });
+}
 
-    pub(super) fn compare_baseline(&self, comparison: ComparisonRequest) {
-        let request = Request::latest(JobClass::BaselineTexts, "comparison")
-            .listed_as(format!("comparison of {}", comparison.name));
-        self.submit(request, move |engine| {
-            let texts = engine.and_then(|it| compare(it, &comparison));
-            let texts = texts.map(Box::new).map_err(|error| error.to_string());
-            Msg::BaselineCompared(comparison, texts)
-        });
-    }
+pub(super) fn compare_baseline(runner: &EffectRunner, comparison: ComparisonRequest) {
+    let request = Request::latest(JobClass::BaselineTexts, "comparison")
+        .listed_as(format!("comparison of {}", comparison.name));
+    runner.submit(request, move |engine| {
+        let texts = engine.and_then(|it| compare(it, &comparison));
+        let texts = texts.map(Box::new).map_err(|error| error.to_string());
+        Msg::BaselineCompared(comparison, texts)
+    });
+}
 
-    /// Compares the rules that a plan replaces with those that it installs.
-    pub(super) fn compare_new_rules(&self, change: RuleChangeRequest) {
-        let request = Request::latest(JobClass::BaselineTexts, "new rules")
-            .listed_as(format!("new rules of {}", change.agent));
-        self.submit(request, move |engine| {
-            let text = match engine {
-                Ok(engine) => prepare_rule_change(engine, &change),
-                Err(error) => PreparedText::note(error.to_string()),
-            };
-            Msg::NewRulesCompared(change, text)
-        });
-    }
+/// Compares the rules that a plan replaces with those that it installs.
+pub(super) fn compare_new_rules(runner: &EffectRunner, change: RuleChangeRequest) {
+    let request = Request::latest(JobClass::BaselineTexts, "new rules")
+        .listed_as(format!("new rules of {}", change.agent));
+    runner.submit(request, move |engine| {
+        let text = match engine {
+            Ok(engine) => prepare_rule_change(engine, &change),
+            Err(error) => PreparedText::note(error.to_string()),
+        };
+        Msg::NewRulesCompared(change, text)
+    });
+}
 
-    pub(super) fn make_baseline_plan(&self, id: u64, plan_request: BaselinePlanRequest) {
-        let env = self.env.clone();
-        let label = format!("{} plan", plan_request.verb());
-        let request = Request::listed(JobClass::BaselinePlans, label);
-        self.submit(request, move |engine| {
-            let plan = engine.and_then(|it| make_plan(it, &env, &plan_request));
-            Msg::BaselinePlanMade(id, plan.map(Box::new))
-        });
-    }
+pub(super) fn make_baseline_plan(
+    runner: &EffectRunner,
+    id: u64,
+    plan_request: BaselinePlanRequest,
+) {
+    let env = runner.env.clone();
+    let label = format!("{} plan", plan_request.verb());
+    let request = Request::listed(JobClass::BaselinePlans, label);
+    runner.submit(request, move |engine| {
+        let plan = engine.and_then(|it| make_plan(it, &env, &plan_request));
+        Msg::BaselinePlanMade(id, plan.map(Box::new))
+    });
+}
 
-    pub(super) fn check_signing_key(&self, key: String) {
-        let path = key_path(&key, &self.env);
-        self.submit(JobClass::BaselinePlans, move |engine| {
-            let checked = engine.and_then(|_| check_key_file(&path));
-            Msg::SigningKeyChecked(key, checked)
-        });
-    }
+pub(super) fn check_signing_key(runner: &EffectRunner, key: String) {
+    let path = key_path(&key, &runner.env);
+    runner.submit(JobClass::BaselinePlans, move |engine| {
+        let checked = engine.and_then(|_| check_key_file(&path));
+        Msg::SigningKeyChecked(key, checked)
+    });
+}
 
-    pub(super) fn apply_baseline_plan(&mut self, plan: Arc<BaselineChangePlan>) {
-        let env = self.env.clone();
-        let (write_guard, write) = bounded(0);
-        self.baseline_write_handle = Some(write);
-        let request = Request::listed(JobClass::BaselinePlans, "writing baselines");
-        self.submit(request, move |engine| {
-            let _write_guard: Sender<Infallible> = write_guard;
-            let applied = engine.and_then(|it| apply_plan(it, &env, &plan));
-            Msg::BaselinePlanApplied(applied)
-        });
-    }
+pub(super) fn apply_baseline_plan(runner: &mut EffectRunner, plan: Arc<BaselineChangePlan>) {
+    let env = runner.env.clone();
+    let (write_guard, write) = bounded(0);
+    runner.baseline_write_handle = Some(write);
+    let request = Request::listed(JobClass::BaselinePlans, "writing baselines");
+    runner.submit(request, move |engine| {
+        let _write_guard: Sender<Infallible> = write_guard;
+        let applied = engine.and_then(|it| apply_plan(it, &env, &plan));
+        Msg::BaselinePlanApplied(applied)
+    });
+}
 
-    /// Verifies in a job of its own class; reports progress at most once per interval.
-    pub(super) fn verify(&mut self) {
-        self.verify_cancel_flag = Arc::default();
-        let (cancel, messages) = (Arc::clone(&self.verify_cancel_flag), self.messages.clone());
-        let request = Request::listed(JobClass::Verify, "verification");
-        self.submit(request, move |engine| {
-            let verified = engine.and_then(|engine| {
-                let mut last_report = engine.clock().instant();
-                engine.verifier().verify(None, &cancel, &mut |step| {
-                    let now = engine.clock().instant();
-                    if now - last_report >= VERIFY_REPORT_INTERVAL {
-                        last_report = now;
-                        // The main thread may have ended, or be busy: the next report follows.
-                        let _ = messages.try_send(Msg::VerifyProgressed(step));
-                    }
-                })
-            });
-            Msg::Verified(verified.map(Box::new))
+/// Verifies in a job of its own class; reports progress at most once per interval.
+pub(super) fn verify(runner: &mut EffectRunner) {
+    runner.verify_cancel_flag = Arc::default();
+    let (cancel, messages) = (
+        Arc::clone(&runner.verify_cancel_flag),
+        runner.messages.clone(),
+    );
+    let request = Request::listed(JobClass::Verify, "verification");
+    runner.submit(request, move |engine| {
+        let verified = engine.and_then(|engine| {
+            let mut last_report = engine.clock().instant();
+            engine.verifier().verify(None, &cancel, &mut |step| {
+                let now = engine.clock().instant();
+                if now - last_report >= VERIFY_REPORT_INTERVAL {
+                    last_report = now;
+                    // The main thread may have ended, or be busy: the next report follows.
+                    let _ = messages.try_send(Msg::VerifyProgressed(step));
+                }
+            })
         });
-    }
+        Msg::Verified(verified.map(Box::new))
+    });
 }
 
 /// Returns the old side of a comparison: a baseline that is not in the seal is compared with what was

@@ -29,61 +29,59 @@ pub(super) struct ItemDemand {
     wanted: Sender<usize>,
 }
 
-impl EffectRunner {
-    /// Reads items, or lets the job that has the collection open read more of them.
-    pub(super) fn read_items(&mut self, request: ItemsRequest) {
-        let is_continued = |open: &&ItemDemand| open.number == request.number && request.loaded > 0;
-        let open = self.item_demand.as_ref().filter(is_continued);
-        if open.is_some_and(|open| open.wanted.send(request.wanted).is_ok()) {
-            return;
+/// Reads items, or lets the job that has the collection open read more of them.
+pub(super) fn read_items(runner: &mut EffectRunner, request: ItemsRequest) {
+    let is_continued = |open: &&ItemDemand| open.number == request.number && request.loaded > 0;
+    let open = runner.item_demand.as_ref().filter(is_continued);
+    if open.is_some_and(|open| open.wanted.send(request.wanted).is_ok()) {
+        return;
+    }
+    let (wanted, demand) = unbounded();
+    let number = request.number;
+    runner.item_demand = Some(ItemDemand { number, wanted });
+    let class = JobClass::MemoryItems(host_of(runner, &request.agent));
+    let messages = runner.messages.clone();
+    runner.submit(Request::latest(class, "items"), move |engine| {
+        let read = engine.and_then(|it| serve_items(it, &request, demand, &messages));
+        match read {
+            Ok(()) => Msg::ItemsPaused(number),
+            Err(error) => Msg::ItemsRead(number, Err(error.to_line())),
         }
-        let (wanted, demand) = unbounded();
-        let number = request.number;
-        self.item_demand = Some(ItemDemand { number, wanted });
-        let class = JobClass::MemoryItems(self.host_of(&request.agent));
-        let messages = self.messages.clone();
-        self.submit(Request::latest(class, "items"), move |engine| {
-            let read = engine.and_then(|it| serve_items(it, &request, demand, &messages));
-            match read {
-                Ok(()) => Msg::ItemsPaused(number),
-                Err(error) => Msg::ItemsRead(number, Err(error.to_line())),
-            }
-        });
-    }
+    });
+}
 
-    pub(super) fn read_item_content(&self, request: ItemContentRequest) {
-        let class = JobClass::MemoryTexts(self.host_of(&request.agent));
-        self.submit(Request::latest(class, "content"), move |engine| {
-            let text = engine.and_then(|it| prepare_content(it, &request));
-            Msg::ItemContentRead(request, text.map_err(|error| error.to_line()))
-        });
-    }
+pub(super) fn read_item_content(runner: &EffectRunner, request: ItemContentRequest) {
+    let class = JobClass::MemoryTexts(host_of(runner, &request.agent));
+    runner.submit(Request::latest(class, "content"), move |engine| {
+        let text = engine.and_then(|it| prepare_content(it, &request));
+        Msg::ItemContentRead(request, text.map_err(|error| error.to_line()))
+    });
+}
 
-    pub(super) fn check_memory(&self, number: u64, agent: String) {
-        let class = JobClass::MemoryChecks(self.host_of(&agent));
-        let request = Request::latest(class, "health").listed_as(format!("health of {agent}"));
-        self.submit(request, move |engine| {
-            let findings = engine.and_then(|engine| {
-                let memory = engine.layouts().open(&agent)?;
-                memory.health(engine.clock().now())
-            });
-            Msg::MemoryChecked(number, findings.map_err(|error| error.to_line()))
+pub(super) fn check_memory(runner: &EffectRunner, number: u64, agent: String) {
+    let class = JobClass::MemoryChecks(host_of(runner, &agent));
+    let request = Request::latest(class, "health").listed_as(format!("health of {agent}"));
+    runner.submit(request, move |engine| {
+        let findings = engine.and_then(|engine| {
+            let memory = engine.layouts().open(&agent)?;
+            memory.health(engine.clock().now())
         });
-    }
+        Msg::MemoryChecked(number, findings.map_err(|error| error.to_line()))
+    });
+}
 
-    pub(super) fn compare_file_changes(&self, changes: FileChangesRequest) {
-        let request = Request::latest(JobClass::Plan, "file changes");
-        self.submit(request, move |engine| {
-            let compared = engine.and_then(|it| prepare_file_changes(it, &changes));
-            let text = compared.unwrap_or_else(|error| PreparedText::note(error.to_line()));
-            Msg::FileChangesCompared(changes, text)
-        });
-    }
+pub(super) fn compare_file_changes(runner: &EffectRunner, changes: FileChangesRequest) {
+    let request = Request::latest(JobClass::Plan, "file changes");
+    runner.submit(request, move |engine| {
+        let compared = engine.and_then(|it| prepare_file_changes(it, &changes));
+        let text = compared.unwrap_or_else(|error| PreparedText::note(error.to_line()));
+        Msg::FileChangesCompared(changes, text)
+    });
+}
 
-    /// Returns the host of an agent; none for this machine.
-    fn host_of(&self, agent: &str) -> Option<SshHost> {
-        self.engine.agent(agent).ok()?.host().cloned()
-    }
+/// Returns the host of an agent; none for this machine.
+fn host_of(runner: &EffectRunner, agent: &str) -> Option<SshHost> {
+    runner.engine.agent(agent).ok()?.host().cloned()
 }
 
 /// Opens a memory, and sends the pages of a collection as they come. Where enough items are read, waits

@@ -8,7 +8,7 @@ use chrono::Local;
 use super::EffectRunner;
 use super::job_queue::{JobClass, Request};
 use crate::console::message::Msg;
-use crate::unattended::schedule::{ManagerAccess, ScheduleChange, change_schedule, read_overview};
+use crate::unattended::schedule::{self, ManagerAccess, ScheduleChange, read_overview};
 
 /// What the jobs need to know of the machine.
 #[derive(Clone, Debug)]
@@ -19,34 +19,32 @@ pub struct ScheduleAccess {
     pub program: PathBuf,
 }
 
-impl EffectRunner {
-    pub(super) fn load_schedule(&self, number: u64) {
-        let access = self.schedule_access.clone();
-        let request = Request::latest(JobClass::Schedule, "timers")
-            .listed_as("timers of the service managers");
-        self.submit(request, move |engine| {
-            let overview = engine.map(|engine| {
-                let now = engine.clock().now().with_timezone(&Local);
-                Box::new(read_overview(
-                    engine,
-                    &access.managers,
-                    &access.program,
-                    &now,
-                ))
-            });
-            Msg::ScheduleLoaded(number, overview.map_err(|error| error.to_string()))
+pub(super) fn load_schedule(runner: &EffectRunner, number: u64) {
+    let access = runner.schedule_access.clone();
+    let request =
+        Request::latest(JobClass::Schedule, "timers").listed_as("timers of the service managers");
+    runner.submit(request, move |engine| {
+        let overview = engine.map(|engine| {
+            let now = engine.clock().now().with_timezone(&Local);
+            Box::new(read_overview(
+                engine,
+                &access.managers,
+                &access.program,
+                &now,
+            ))
         });
-    }
+        Msg::ScheduleLoaded(number, overview.map_err(|error| error.to_string()))
+    });
+}
 
-    pub(super) fn change_schedule(&self, change: ScheduleChange) {
-        let label = format!("schedule of {}", change.subject());
-        let request = Request::listed(JobClass::ScheduleChanges, label);
-        self.submit(request, move |engine| {
-            let outcome = engine.and_then(|engine| {
-                let now = engine.clock().now().with_timezone(&Local);
-                change_schedule(engine, std::slice::from_ref(&change), &now)
-            });
-            Msg::ScheduleChanged(change, outcome)
+pub(super) fn change_schedule(runner: &EffectRunner, change: ScheduleChange) {
+    let label = format!("schedule of {}", change.subject());
+    let request = Request::listed(JobClass::ScheduleChanges, label);
+    runner.submit(request, move |engine| {
+        let outcome = engine.and_then(|engine| {
+            let now = engine.clock().now().with_timezone(&Local);
+            schedule::change_schedule(engine, std::slice::from_ref(&change), &now)
         });
-    }
+        Msg::ScheduleChanged(change, outcome)
+    });
 }

@@ -638,9 +638,9 @@ fn missing_archive_is_trouble_on_every_screen() {
     update(&mut model, moment, loaded.unwrap());
     let says = |text: Option<&str>| text.is_some_and(|it| it.ends_with("no archive is there"));
     assert!(
-        says(model.ledger_error.as_deref()),
+        says(model.errors.ledger.as_deref()),
         "{:?}",
-        model.ledger_error
+        model.errors.ledger
     );
     let shown = model.last_message.as_ref().map(|it| it.text.as_str());
     assert!(says(shown), "{shown:?}");
