@@ -12,13 +12,12 @@ use super::keys::key::Key;
 use super::keys::keymap::{KeyMeaning, is_typed};
 use super::message::Effect;
 use super::model::Model;
-use super::model::baseline_targets::check_subject_baseline;
 use super::model::copied_text::clipboard_text;
 use super::model::plans::check_baseline_planning;
 use super::model::read_only::toggle_read_only;
-use super::model::schedule_targets::check_timer;
 use super::model::targets::{
-    check_reset_targets, check_subject_diff, check_target_agents, retry_request, selected_entry,
+    check_reset_targets, check_subject_baseline, check_subject_diff, check_target_agents,
+    retry_request, selected_entry,
 };
 use super::model::trouble::check_trouble;
 use super::model::undo_offers::{check_other_undo, planned_undo_offer};
@@ -26,11 +25,10 @@ use super::model::visible_text::{
     check_comparison, check_hits, check_hunks, check_side_by_side, check_text, go_to_hunk,
 };
 use super::overlay::Overlay;
-use super::screens::agent::update::memory::has_layout;
-use super::screens::archives::update::retention::check_prune;
 use super::screens::baselines::state::ComparedVersion;
 use super::screens::editor::buffer::TextBuffer;
-use super::screens::fleet::update::check_cursor;
+use super::screens::editor::buffer::register::{copy_lines, cut_chars, cut_lines, paste_register};
+use super::screens::editor::buffer::selection::{copy_selection, cut_selection, toggle_selection};
 use super::screens::fleet::visible_agents::reverse_visible_agents;
 use super::screens::{
     self, agent::update as agent, agent::update::memory, archives::update as archives,
@@ -38,7 +36,6 @@ use super::screens::{
     editor::update as editor, fleet::update as fleet, hosts::update as hosts, log::update as log,
     reset::update as reset, verify::update as verify,
 };
-use super::update::handoff::check_external_edit;
 use super::update::{handoff, plan, question, trouble, undo};
 use crate::engine::UndoMode;
 

@@ -3,13 +3,11 @@
 
 mod agent_rows;
 pub(super) mod background_jobs;
-pub mod baseline_targets;
 pub mod copied_text;
 pub mod equivalent_command;
 pub mod host_problems;
 pub mod plans;
 pub mod read_only;
-pub mod schedule_targets;
 pub mod targets;
 pub mod trouble;
 pub mod undo_offers;

@@ -53,12 +53,12 @@ macro_rules! command_rows {
             RetryFailed            "retry"          "retry"              Actions/Plan  &[Outcome], ["r"], "Plan again for failed, refused and not started agents":
                 _ if retry_request(model) => reset::retry_failed(model);
             ChooseOperation        "operation"      "operation"          Actions/Write &[Agent], ["O"], "Choose an operation on the memory and plan it"
-                offered if (has_layout(model)):
+                offered if (memory::has_layout(model)):
                 _ if memory::check_operations(model) => memory::choose_operation(model);
             EditBaseline           "edit"           "edit"               Actions/Write &[Fleet, Agent, Baselines, Comparison], ["e"], "Edit the baseline of this agent":
                 _ if check_subject_baseline(model) => editor::open_subject(model);
             EditExternally         "edit-external"  ""                   Actions/Write &[Fleet, Agent, Baselines, Comparison, Editor], ["E"], "Edit the baseline in $VISUAL or $EDITOR":
-                _ if check_external_edit(model) => handoff::request_edit(model);
+                _ if handoff::check_external_edit(model) => handoff::request_edit(model);
             PlanRestore            "restore"        "restore"            Actions/Plan  &[Baselines, Versions, Comparison, Verify], ["X"], "Plan to put the sealed version back, or the one chosen":
                 Verify if verify::check_change(model) => baseline_plan::plan_restore(model),
                 _ if baselines::check_restore(model) => baseline_plan::plan_restore(model);
@@ -110,19 +110,19 @@ macro_rules! command_rows {
             FixFinding             "fix"            "fix"                Actions       &[Editor, EditorPanel], ["F"], "Apply the fix of this finding; u undoes it":
                 _ if editor::check_editable(model) => editor::fix_finding(model);
             SelectText             "select"         "select"             Selection     &[Editor, EditorSelection], ["v"], "Begin or end a selection of text":
-                _ => editor::move_in_text(model, TextBuffer::toggle_selection);
+                _ => editor::move_in_text(model, toggle_selection);
             CutSelection           "cut"            "cut"                Actions       &[EditorSelection], ["d" "x"], "Cut the selected text":
-                _ if editor::check_editable(model) => editor::change_at_rest(model, TextBuffer::cut_selection);
+                _ if editor::check_editable(model) => editor::change_at_rest(model, cut_selection);
             CopySelection          "copy-selection" "copy"               Actions       &[EditorSelection], ["y"], "Copy the selected text, also to the clipboard":
-                _ => editor::copy(model, TextBuffer::copy_selection);
+                _ => editor::copy(model, copy_selection);
             CutChar                "cut-char"       ""                   Actions       &[Editor], ["x" "Del"], "Cut the character at the cursor":
-                _ if editor::check_editable(model) => editor::change_at_rest(model, |text| text.cut_chars(1));
+                _ if editor::check_editable(model) => editor::change_at_rest(model, |text| cut_chars(text, 1));
             CutLine                "cut-line"       ""                   Actions       &[Editor], ["dd"], "Cut the line":
-                _ if editor::check_editable(model) => editor::change_at_rest(model, |text| text.cut_lines(1));
+                _ if editor::check_editable(model) => editor::change_at_rest(model, |text| cut_lines(text, 1));
             CopyTextLine           "copy-text-line" ""                   Actions       &[Editor], ["yy"], "Copy the line, also to the clipboard":
-                _ => editor::copy(model, |text| text.copy_lines(1));
+                _ => editor::copy(model, |text| copy_lines(text, 1));
             PasteText              "paste"          ""                   Actions       &[Editor], ["p"], "Paste what was cut or copied":
-                _ if editor::check_editable(model) => editor::change_at_rest(model, TextBuffer::paste_register);
+                _ if editor::check_editable(model) => editor::change_at_rest(model, paste_register);
             CursorLeft             "left"           ""                   Navigation    &[Editor, EditorSelection], ["h" "Left" "Backspace"], "Move left":
                 _ => editor::move_in_text(model, |text| text.move_glyph(false));
             CursorRight            "right"          ""                   Navigation    &[Editor, EditorSelection], ["l" "Right"], "Move right":
@@ -136,11 +136,11 @@ macro_rules! command_rows {
             LineEnd                "line-end"       ""                   Navigation    &[Editor, EditorSelection], ["$" "End"], "Move to the end of the line":
                 _ => editor::move_in_text(model, |text| text.move_to_line_end(true));
             ControlTimer           "timer"          "run/skip/pause"     Actions/Plan  &[Log, Schedule], ["T"], "Run, skip or pause this timer; each is a plan first":
-                _ if check_timer(model) => log::schedule::open_dialog(model);
+                _ if log::schedule::check_timer(model) => log::schedule::open_dialog(model);
             AnswerQuestion         "answer"         ""                   Actions       &[Any], ["@"], "Answer a host: passphrase, password or unknown host key":
                 _ if require(!model.questions.is_empty(), "no questions from hosts") => question::open_current_question(model);
             ToggleMark             "mark"           "mark"               Selection     &[Fleet, Agent, Baselines, Archives, ArchiveText, Timeline], ["Space"], "Mark or unmark the row or scratch line, and move down":
-                Fleet if check_cursor(model) => fleet::change_marks(model, command),
+                Fleet if fleet::check_cursor(model) => fleet::change_marks(model, command),
                 Agent if agent::check_line_cursor(model) => agent::change_marks(model, command),
                 Baselines if baselines::check_subject(model) => baselines::change_marks(model, command),
                 ArchiveText if archives::check_text(model) => archives::change_marks(model, command),
@@ -149,7 +149,7 @@ macro_rules! command_rows {
                 Baselines => baselines::begin_filter(model),
                 _ => fleet::begin_filter(model);
             MarkRange              "mark-range"     ""                   Selection     &[Fleet, Agent, ArchiveText], ["v"], "Mark from the last marked agent or line to the cursor":
-                Fleet if check_cursor(model) => fleet::change_marks(model, command),
+                Fleet if fleet::check_cursor(model) => fleet::change_marks(model, command),
                 Agent if agent::check_line_cursor(model) => agent::change_marks(model, command),
                 _ if archives::check_text(model) => archives::change_marks(model, command);
             MarkAll                "mark-all"       ""                   Selection     &[Fleet, Agent, Baselines, ArchiveText], ["a"], "Mark all rows shown, or all lines of the scratch":
@@ -218,7 +218,7 @@ macro_rules! command_rows {
             OpenSelected           "open"           "open"               Viewing       &[Fleet, Agent, Outcome, Log, Schedule, Hosts, Baselines, Versions, Verify, Editor, EditorPanel, EditorDialog, Archives, Timeline, Retention], ["Enter" "l" "Right"], "Open the row: an agent, run, baseline, host or entry":
                 Agent if agent::check_selected(model) => agent::open_selected(model),
                 Log => log::open_selected(model),
-                Schedule if check_timer(model) => log::schedule::open_dialog(model),
+                Schedule if log::schedule::check_timer(model) => log::schedule::open_dialog(model),
                 Hosts => hosts::show_host_agents(model),
                 Baselines | Versions if baselines::check_subject(model) => baselines::open_selected(model),
                 Verify if verify::check_subject(model) => verify::open_selected(model),
@@ -235,7 +235,7 @@ macro_rules! command_rows {
             ShowRetention          "retention"      "retention"          Viewing       &[Archives], ["r"], "Show what retention deletes now, and why the rest stays":
                 _ => archives::retention::open(model);
             PlanPrune              "prune"          "prune"              Actions/Plan  &[Retention], ["X"], "Plan to delete what retention shows; typing confirms it":
-                _ if check_prune(model) => archives::retention::plan_prune(model);
+                _ if archives::retention::check_prune(model) => archives::retention::plan_prune(model);
             OpenPager              "pager"          "pager"              Viewing       &[Agent, Outcome, Log, Verify, Archives, ArchiveText, Timeline], ["o"], "Open the text, or the entry under the cursor, in $PAGER":
                 Agent if agent::check_pager(model) => handoff::open_pager(model),
                 Verify if verify::check_report(model) => handoff::open_pager(model),
@@ -295,8 +295,8 @@ macro_rules! command_rows {
             GoFleet                "fleet"          ""                   Navigation    &[Any], ["1"], "Go to the fleet":
                 _ => fleet::open(model);
             GoAgent                "agent"          ""                   Navigation    &[Any], ["2"], "Go to the agent under the cursor":
-                Agent if check_cursor(model) => {},
-                _ if check_cursor(model) => agent::go_to_agent(model);
+                Agent if fleet::check_cursor(model) => {},
+                _ if fleet::check_cursor(model) => agent::go_to_agent(model);
             GoBaselines            "baselines"      ""                   Navigation    &[Any], ["3"], "Go to the baselines: state, versions, comparisons":
                 _ => baselines::open(model);
             GoArchives             "archives"       ""                   Navigation    &[Any], ["4"], "Go to the archives: search all that agents wrote":

@@ -4,7 +4,6 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
 use super::plans::plan_kind;
-use super::schedule_targets::schedule_line;
 use super::targets::{no_subject_reason, subject_agent};
 use super::visible_text::has_line_cursor;
 use super::{Model, PlanKind, equivalent_command};
@@ -20,7 +19,7 @@ use crate::console::screens::agent::state::memory::describe_finding;
 use crate::console::screens::archives::state::ArchiveRow;
 use crate::console::screens::log::state::LogRow;
 use crate::console::screens::reset::state::ResetStage;
-use crate::console::text::{LineKind, TextLine};
+use crate::console::text::{LineKind, Pane, TextLine};
 
 /// Cells of the label of a fact.
 const FACT_LABEL_CELLS: usize = 20;
@@ -44,7 +43,7 @@ pub fn clipboard_text(model: &Model, command: Command) -> Result<ClipboardText, 
             };
             Ok(ClipboardText::new("the path", path.as_bytes()))
         }
-        Command::CopyPath if is_layout_tab(model) => {
+        Command::CopyPath if model.screen == Screen::Agent && model.agent.tab.is_about_layout() => {
             let location = layout_file_location(model)?;
             Ok(ClipboardText::new("the path", location.as_bytes()))
         }
@@ -112,11 +111,6 @@ fn agent_text(model: &Model, command: Command) -> Result<ClipboardText, String> 
     Ok(ClipboardText::new(what, text.as_bytes()))
 }
 
-/// Whether the screen shows a tab about a memory with a layout.
-fn is_layout_tab(model: &Model) -> bool {
-    model.screen == Screen::Agent && model.agent.tab.is_about_layout()
-}
-
 /// Returns the location of the file that a tab about a memory with a layout is about: that of the
 /// item or of the finding.
 ///
@@ -140,6 +134,28 @@ fn layout_file_location(model: &Model) -> Result<OsString, String> {
     let row = model.find_row(&model.agent.agent);
     let location = row.and_then(|row| row.layout_location(path));
     Ok(location.ok_or("the agent has no memory with a layout any more")?)
+}
+
+/// Returns the line that the schedule offers to copy, with what it is: how to make a schedule, or
+/// how to read the output of the timer's runs.
+///
+/// # Errors
+/// The schedule is not loaded, or the journal has no output of the timer.
+fn schedule_line(model: &Model) -> Result<(&'static str, String), String> {
+    let view = &model.log.schedule;
+    let overview = view.overview.as_ref();
+    let overview = overview.ok_or("the schedule is being read")?;
+    let Some(row) = view.current_row() else {
+        return Ok(if overview.has_manager() || overview.crontab.is_empty() {
+            let line = model.config.invocation.command_line("schedule install");
+            ("the command line", line)
+        } else {
+            ("the lines for a crontab", overview.crontab.join("\n"))
+        });
+    };
+    let line = row.journal_command();
+    let elsewhere = "the output of these runs is where `schedule run` or cron writes it";
+    Ok(("the command line", line.ok_or(elsewhere)?))
 }
 
 /// Returns the row under the cursor of a list about a memory with a layout.
@@ -189,17 +205,11 @@ fn marked_lines_here(model: &Model) -> Option<&MarkedLines> {
 /// Returns the current line with its description: in a text the hit or the first visible line,
 /// elsewhere the row under the cursor.
 fn current_line(model: &Model) -> Option<(String, TextLine)> {
-    let ours = |text: String| TextLine::note(text);
     match (model.screen, &model.reset.stage) {
         (Screen::Agent, _) if model.agent.is_list() => current_layout_row(model),
         (Screen::Agent, _) => {
             let pane = model.agent.current_pane();
-            let index = if model.agent.has_line_cursor() {
-                pane.cursor_line
-            } else {
-                pane.current_line()?
-            };
-            let line = pane.lines.get(index)?;
+            let line = line_of(pane, model.agent.has_line_cursor())?;
             let what = match line.new_number.or(line.old_number) {
                 Some(number) => format!("line {number}"),
                 None => "a line".to_string(),
@@ -207,25 +217,25 @@ fn current_line(model: &Model) -> Option<(String, TextLine)> {
             Some((what, line.clone()))
         }
         (Screen::Archives, _) if model.archives.is_text_current() => {
-            let pane = &model.archives.text.pane;
-            let at = if has_line_cursor(model) {
-                pane.cursor_line
-            } else {
-                pane.current_line()?
-            };
-            let line = pane.lines.get(at)?;
+            let line = line_of(&model.archives.text.pane, has_line_cursor(model))?;
             Some(("the line".to_string(), line.clone()))
         }
         (Screen::Log, _) => {
             let text = model.log.rows().get(model.log.cursor)?.text();
-            Some(("the row".to_string(), ours(text)))
+            Some(("the row".to_string(), TextLine::note(text)))
         }
         (Screen::Reset, ResetStage::Result(view)) => {
             let line = view.lines.get(model.reset.cursor)?;
-            Some(("the row".to_string(), ours(line.to_text())))
+            Some(("the row".to_string(), TextLine::note(line.to_text())))
         }
         _ => None,
     }
+}
+
+/// Returns the line of the cursor, or else the current one.
+fn line_of(pane: &Pane, has_line_cursor: bool) -> Option<&TextLine> {
+    let cursor = has_line_cursor.then_some(pane.cursor_line);
+    pane.lines.get(cursor.or_else(|| pane.current_line())?)
 }
 
 /// Returns the whole text of the screen with its description.

@@ -1,7 +1,8 @@
 //! Equivalent command lines: what an operator runs in a script to do the same as the console.
 
-use super::baseline_targets::{subject_baseline, target_baselines};
-use super::targets::{retry_request, subject_agent, target_agents};
+use super::targets::{
+    retry_request, subject_agent, subject_baseline, target_agents, target_baselines,
+};
 use super::undo_offers::{redo_offers, undo_offers};
 use super::{Model, OfferedPlan};
 use crate::base::invocation::quote_operand;

@@ -3,9 +3,12 @@
 use std::time::Duration;
 
 use super::Model;
-use crate::console::command::Command;
+use crate::console::command::{Command, require};
 use crate::console::keys::keymap::CONFIRM_KEY;
 use crate::console::overlay::Overlay;
+
+/// Why the console started with `--read-only` refuses changes.
+const FORCED_REASON: &str = "started with --read-only";
 
 /// Whether changes are allowed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,7 +36,7 @@ pub fn read_only_reason(model: &Model) -> Option<String> {
     match model.read_only {
         ReadOnlyState {
             is_forced: true, ..
-        } => Some("started with --read-only".to_string()),
+        } => Some(FORCED_REASON.to_string()),
         ReadOnlyState { is_on: true, .. } => {
             let key = model.key_hint(Command::ToggleReadOnly);
             Some(format!("read-only; {key} switches it off"))
@@ -62,10 +65,7 @@ pub fn check_writable(model: &Model) -> Result<(), String> {
 
 /// Checks that the console was not started read-only.
 pub fn check_started_writable(model: &Model) -> Result<(), String> {
-    if model.read_only.is_forced {
-        return check_writable(model);
-    }
-    Ok(())
+    require(!model.read_only.is_forced, FORCED_REASON)
 }
 
 /// Names the keys that unlock an agent protected as read-only, and for how long.

@@ -1,5 +1,5 @@
-//! What a command is about: the agents to plan for, the agent, line, text or entry under the
-//! cursor.
+//! What a command is about: the agents or baselines to plan for, the agent, baseline or entry under
+//! the cursor, and the failures to try again.
 
 use std::collections::BTreeSet;
 
@@ -10,6 +10,7 @@ use crate::console::agent_row::AgentRow;
 use crate::console::command::{Command, KeyContext, require};
 use crate::console::screen::Screen;
 use crate::console::screens::agent::state::AgentTab;
+use crate::console::screens::baselines::state::NO_BASELINE_REASON;
 use crate::console::screens::log::state::{LogRow, RunSummary};
 use crate::console::screens::reset::state::{PlanRequest, REDO_VERB, ResetStage, ResultView};
 use crate::engine::{
@@ -228,17 +229,14 @@ pub fn check_subject_is_reset(model: &Model) -> Result<(), String> {
 
 /// Checks that a key is about an agent that can be compared with a baseline.
 pub fn check_subject_diff(model: &Model) -> Result<(), String> {
-    check_subject_agent(model)?;
-    check_subject_is_reset(model)
-}
-
-/// Checks that a key is about an agent.
-pub fn check_subject_agent(model: &Model) -> Result<(), String> {
-    match subject_agent(model) {
-        Some(_) => Ok(()),
-        None if has_plan(model) => Err("the plan is not ready yet".to_string()),
-        None => Err(no_subject_reason(model)),
+    if subject_agent(model).is_some() {
+        return check_subject_is_reset(model);
     }
+    Err(if has_plan(model) {
+        "the plan is not ready yet".to_string()
+    } else {
+        no_subject_reason(model)
+    })
 }
 
 fn marked_or_current_agents(model: &Model) -> Vec<String> {
@@ -361,4 +359,47 @@ pub fn selected_entry(model: &Model) -> Result<(String, WrittenEntry), String> {
 pub(super) fn is_undoable_change(last: &LastRun) -> bool {
     let is_change = last.operation.is_undoable() && last.operation != Operation::Undo;
     is_change && last.outcome == Outcome::Ok
+}
+
+/// Returns the name of the baseline that a key is about: that of the agent, where the screen shows
+/// agents.
+pub fn subject_baseline(model: &Model) -> Option<&str> {
+    match model.screen {
+        Screen::Baselines => return model.baselines.subject(),
+        Screen::Verify => return model.verify.subject(&model.baselines),
+        Screen::Editor => return model.editor.as_ref().map(|it| it.opened.name.as_str()),
+        _ => {}
+    }
+    let row = model.find_row(subject_agent(model)?);
+    row?.baseline.as_deref()
+}
+
+/// Checks that a key is about a baseline.
+pub fn check_subject_baseline(model: &Model) -> Result<(), String> {
+    check_subject_is_reset(model)?;
+    let reason = match model.screen {
+        Screen::Baselines => NO_BASELINE_REASON.to_string(),
+        _ => no_subject_reason(model),
+    };
+    require(subject_baseline(model).is_some(), reason)
+}
+
+/// Returns the version that the restore key would put back, in the engine's words.
+///
+/// # Errors
+/// The version under the cursor cannot be put back.
+pub fn restorable_version(model: &Model) -> Result<String, String> {
+    match model.screen {
+        Screen::Baselines => Ok(model.baselines.restorable_version()?.argument()),
+        _ => Ok("sealed".to_string()),
+    }
+}
+
+/// Returns the baselines that a plan is for.
+pub fn target_baselines(model: &Model) -> Vec<String> {
+    if model.screen == Screen::Baselines {
+        return model.baselines.targets();
+    }
+    let subject = subject_baseline(model);
+    subject.map(str::to_string).into_iter().collect()
 }

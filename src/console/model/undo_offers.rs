@@ -5,8 +5,9 @@ use chrono::{DateTime, FixedOffset};
 use unicode_width::UnicodeWidthStr;
 
 use super::Model;
-use super::baseline_targets::{subject_baseline, target_baselines};
-use super::targets::{is_undoable_change, subject_agent, target_agents};
+use super::targets::{
+    is_undoable_change, subject_agent, subject_baseline, target_agents, target_baselines,
+};
 use crate::base::quantity::format_count;
 use crate::base::untrusted;
 use crate::console::age::format_age;

@@ -38,7 +38,7 @@ pub fn visible_pane(model: &Model) -> &Pane {
 }
 
 /// Returns the pane of the text on the screen, to scroll or search it.
-pub fn visible_pane_mut(model: &mut Model) -> &mut Pane {
+fn visible_pane_mut(model: &mut Model) -> &mut Pane {
     match model.screen {
         Screen::Baselines => &mut model.baselines.comparison.shown.pane,
         Screen::BaselinePlan => &mut model.baseline_plan.pane,
@@ -50,7 +50,7 @@ pub fn visible_pane_mut(model: &mut Model) -> &mut Pane {
 
 /// Scrolls the text on the screen.
 pub fn scroll_text(model: &mut Model, by: isize) {
-    let (width, height, style) = (text_width(model), text_height(model), pane_style(model));
+    let (width, height, style) = text_extent(model);
     let has_line_cursor = has_line_cursor(model);
     let pane = visible_pane_mut(model);
     if has_line_cursor && by.abs() == 1 {
@@ -70,7 +70,7 @@ pub fn scroll_text(model: &mut Model, by: isize) {
 /// cursor on the screen.
 pub fn clamp_text(model: &mut Model) {
     if has_text(model) || model.screen == Screen::Agent {
-        let (width, height, style) = (text_width(model), text_height(model), pane_style(model));
+        let (width, height, style) = text_extent(model);
         let has_line_cursor = has_line_cursor(model);
         let pane = visible_pane_mut(model);
         pane.clamp_top(width, style);
@@ -261,7 +261,7 @@ pub fn is_side_by_side(model: &Model) -> bool {
 }
 
 /// Returns what is left of the lines of the text.
-pub fn gutter(model: &Model) -> Gutter<'_> {
+fn gutter(model: &Model) -> Gutter<'_> {
     let agent = &model.agent;
     match agent.tab {
         _ if is_side_by_side(model) => Gutter::Sides,
@@ -294,15 +294,14 @@ pub fn text_pane(model: &Model) -> TextPane<'_> {
     }
 }
 
-/// Returns the cells of a line of the text.
-pub fn text_width(model: &Model) -> usize {
-    usize::from(model.size.0)
-        .saturating_sub(gutter(model).width())
-        .max(1)
+/// Returns the cells of a line of the text, the rows that fit, and how the lines are laid out.
+fn text_extent(model: &Model) -> (usize, usize, PaneStyle) {
+    let width = usize::from(model.size.0).saturating_sub(gutter(model).width());
+    (width.max(1), text_height(model), pane_style(model))
 }
 
 /// Returns how the lines of the text are laid out.
-pub fn pane_style(model: &Model) -> PaneStyle {
+fn pane_style(model: &Model) -> PaneStyle {
     let is_agent = model.screen == Screen::Agent;
     let is_notes = matches!(
         model.agent.tab,

@@ -9,9 +9,9 @@ use crate::console::message::Effect;
 use crate::console::model::Model;
 use crate::console::model::plans::request_plan;
 use crate::console::model::read_only::read_only_reason;
-use crate::console::model::schedule_targets::timer_run_refusal;
 use crate::console::overlay::Overlay;
 use crate::console::screens::log::state::schedule::{TimerDialog, TimerPlan};
+use crate::console::screens::log::update::schedule::timer_run_refusal;
 use crate::console::screens::reset::state::PlanRequest;
 use crate::console::widgets::plan_pane::{Confirmation, PlanPrompt};
 

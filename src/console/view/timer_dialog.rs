@@ -3,8 +3,8 @@
 use super::question::{RoleLine, draw_dialog, ignore_keys};
 use crate::console::keys::keymap::CONFIRM_KEY;
 use crate::console::model::Model;
-use crate::console::model::schedule_targets::timer_run_refusal;
 use crate::console::screens::log::state::schedule::{TimerDialog, TimerSource};
+use crate::console::screens::log::update::schedule::timer_run_refusal;
 use crate::console::screens::log::view::schedule::format_moment;
 use crate::console::theme::Role;
 use crate::console::widgets::canvas::{Canvas, fit_end_of_sentence, fit_start_of_sentence};

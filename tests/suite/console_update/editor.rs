@@ -21,6 +21,7 @@ use memory_shepherd::console::screens::baseline_plan::state::{
     AppliedBaselinePlan, BaselinePlanRequest,
 };
 use memory_shepherd::console::screens::editor::buffer::TextBuffer;
+use memory_shepherd::console::screens::editor::buffer::replacement::replace_all;
 use memory_shepherd::console::screens::editor::state::EditorDialog;
 use memory_shepherd::console::screens::log::state::RunSummary;
 use memory_shepherd::console::screens::reset::state::PlanRequest;
@@ -517,7 +518,7 @@ proptest! {
                 prop_assert_eq!(buffer.size(), bytes.len());
                 let text = String::from_utf8(bytes.clone()).unwrap();
                 buffer.insert_char('x');
-                buffer.replace_all(&text);
+                replace_all(&mut buffer, &text);
                 prop_assert_eq!(buffer.to_bytes(), &bytes[..], "replaced as a whole");
             }
             Err(_) => prop_assert!(std::str::from_utf8(&bytes).is_err()),
@@ -560,7 +561,7 @@ fn replaced_text_keeps_its_own_line_ends() {
     let (old, new) = ("a\r\nb\r\n", "a\nb\r\nc\n");
     let mut buffer = TextBuffer::from_bytes(old.as_bytes()).unwrap();
     buffer.insert_char('x');
-    buffer.replace_all(new);
+    replace_all(&mut buffer, new);
     assert_eq!(buffer.to_bytes(), new.as_bytes());
     buffer.undo();
     assert_eq!(buffer.to_bytes(), format!("x{old}").as_bytes());

@@ -6,6 +6,7 @@ use memory_shepherd::console::command::KeyContext;
 use memory_shepherd::console::message::{Effect, Msg, SavedText};
 use memory_shepherd::console::screen::Screen;
 use memory_shepherd::console::screens::editor::buffer::TextBuffer;
+use memory_shepherd::console::screens::editor::buffer::replacement::insert_lines;
 use memory_shepherd::console::screens::editor::promotion::{Insertion, PromotedLines};
 use memory_shepherd::engine::{OpenedBaseline, SealMatch};
 use proptest::prelude::*;
@@ -225,7 +226,7 @@ proptest! {
         };
         let mut buffer = TextBuffer::from_bytes(text.as_bytes()).unwrap();
         if let Ok(insertion) = Insertion::plan(&buffer, &promoted, &["---"]) {
-            buffer.insert_lines(insertion.row, &insertion.text_lines());
+            insert_lines(&mut buffer, insertion.row, &insertion.text_lines());
             let [before, after] = [text.into_bytes(), buffer.to_bytes()]
                 .map(|bytes| Baseline::new(bytes, "---"));
             prop_assert_eq!(before.tail(), after.tail());

@@ -12,9 +12,9 @@ use crate::archive::search::Query;
 use crate::console::command::{Command, require};
 use crate::console::message::Effect;
 use crate::console::model::Model;
-use crate::console::model::baseline_targets::subject_baseline;
 use crate::console::model::plans::{check_no_run, request_plan};
 use crate::console::model::read_only::check_writable;
+use crate::console::model::targets::subject_baseline;
 use crate::console::model::visible_text::{scroll_text, text_height};
 use crate::console::screen::Screen;
 use crate::console::screens::archives::state::{

@@ -7,12 +7,10 @@ use crate::base::error::Error;
 use crate::console::command::{Command, require};
 use crate::console::message::Effect;
 use crate::console::model::Model;
-use crate::console::model::baseline_targets::{
-    restorable_version, subject_baseline, target_baselines,
-};
 use crate::console::model::read_only::{
     check_started_writable, check_writable, is_unlocked, unlock_hint,
 };
+use crate::console::model::targets::{restorable_version, subject_baseline, target_baselines};
 use crate::console::model::undo_offers::planned_undo_offer;
 use crate::console::model::visible_text::{scroll_text, text_height};
 use crate::console::screen::Screen;

@@ -2,6 +2,11 @@
 //! editing model is `tui_textarea`; this module adds what an operator expects of it: every byte is
 //! kept, one undo for all that was typed in one go, and motions that stay in their line.
 
+pub mod register;
+pub mod replacement;
+pub mod search;
+pub mod selection;
+
 use std::ops::Range;
 
 use tui_textarea::{CursorMove, TextArea};
@@ -106,11 +111,8 @@ impl TextBuffer {
     fn new(text: &str, feeds: usize) -> TextBuffer {
         let has_cr_lf = feeds > 0 && text.matches("\r\n").count() == feeds;
         let separator = if has_cr_lf { "\r\n" } else { "\n" };
-        let mut area = TextArea::new(text.split(separator).map(str::to_string).collect());
-        area.set_max_histories(MAX_UNDONE_EDITS);
-        area.set_tab_length(TAB_SPACES);
         TextBuffer {
-            area,
+            area: new_area(text.split(separator).map(str::to_string).collect()),
             has_cr_lf,
             anchor: None,
             register: Default::default(),
@@ -138,11 +140,6 @@ impl TextBuffer {
     /// Returns the lines without their ends.
     pub fn lines(&self) -> &[String] {
         self.area.lines()
-    }
-
-    /// Returns whether every line ends with CR LF.
-    pub fn has_cr_lf(&self) -> bool {
-        self.has_cr_lf
     }
 
     /// Returns a number that every change of the text increases.
@@ -256,8 +253,9 @@ impl TextBuffer {
         }
     }
 
-    /// Makes all edits until [`TextBuffer::end_step`] one step for undo.
+    /// Ends a step, and makes all edits until [`TextBuffer::end_step`] one step for undo.
     pub fn begin_step(&mut self) {
+        self.end_step();
         self.undo_steps.push(UndoStep {
             edits: 0,
             cursor: self.cursor(),
@@ -413,339 +411,13 @@ impl TextBuffer {
         let size = text.len() + text.matches('\n').count();
         size <= MAX_TEXT_BYTES && TextBuffer::from_bytes(text.as_bytes()).is_ok()
     }
+}
 
-    /// Replaces the whole text in one step. The cursor stays at its text, where that is not changed,
-    /// else in its line as far as possible.
-    pub fn replace_all(&mut self, text: &str) {
-        let (row, column) = self.cursor();
-        self.end_step();
-        if !TextBuffer::can_hold(text) {
-            self.is_refused = true;
-            return;
-        }
-        if self.has_cr_lf && text.matches("\r\n").count() != text.matches('\n').count() {
-            self.keep_cr_in_lines();
-        }
-        let separator = if self.has_cr_lf { "\r\n" } else { "\n" };
-        let lines: Vec<&str> = text.split(separator).collect();
-        let row = self.row_after_replacement(row, &lines);
-        self.begin_step();
-        self.edit(|area| {
-            area.select_all();
-            area.cut()
-        });
-        self.insert_exact(&lines.join("\n"));
-        self.end_step();
-        self.go_to(row, column);
-    }
-
-    /// Returns where a line is once other lines stand in place of all: lines behind the last change
-    /// move with it.
-    fn row_after_replacement(&self, row: usize, new: &[&str]) -> usize {
-        let old = self.lines();
-        let pairs = old.iter().zip(new);
-        let before = pairs.take_while(|(old, new)| old == *new).count();
-        let pairs = old.iter().rev().zip(new.iter().rev());
-        let behind = pairs.take_while(|(old, new)| old == *new).count();
-        if row >= before && row + behind >= old.len() {
-            (row + new.len()).saturating_sub(old.len())
-        } else {
-            row
-        }
-    }
-
-    /// Makes the CR of each line's end part of its line, since a text with other line ends follows.
-    /// Undo does not reach beyond that.
-    fn keep_cr_in_lines(&mut self) {
-        let (generation, cursor) = (self.generation, self.cursor());
-        let text = String::from_utf8(self.to_bytes()).unwrap_or_default();
-        let lines = text.split('\n').map(str::to_string).collect();
-        let register = std::mem::take(&mut self.register);
-        *self = TextBuffer::new("", 0);
-        self.area = TextArea::new(lines);
-        self.area.set_max_histories(MAX_UNDONE_EDITS);
-        self.area.set_tab_length(TAB_SPACES);
-        self.register = register;
-        self.generation = generation;
-        self.go_to(cursor.0, cursor.1);
-    }
-
-    /// Inserts lines before the line `row`, or behind the last one, in one step.
-    pub fn insert_lines(&mut self, row: usize, lines: &[String]) {
-        let text = lines.join("\n");
-        self.end_step();
-        self.begin_step();
-        if row < self.lines().len() {
-            self.go_to(row, 0);
-            self.insert_exact(&format!("{text}\n"));
-        } else {
-            self.go_to(row - 1, self.line_length(row - 1));
-            self.insert_exact(&format!("\n{text}"));
-        }
-        self.end_step();
-    }
-
-    /// Deletes the glyph before the cursor, or joins the line with the one above.
-    pub fn delete_before(&mut self) {
-        let (row, column) = self.cursor();
-        let count = match column {
-            0 => 1,
-            _ => column - self.glyph_columns(row, column - 1).start,
-        };
-        for _ in 0..count {
-            self.edit(TextArea::delete_char);
-        }
-    }
-
-    /// Deletes the glyph at the cursor, or joins the line with the one below.
-    pub fn delete_after(&mut self) {
-        let (row, column) = self.cursor();
-        let count = self.glyph_columns(row, column).end - column;
-        for _ in 0..count.max(1) {
-            self.edit(TextArea::delete_next_char);
-        }
-    }
-
-    /// Deletes the word before the cursor.
-    pub fn delete_word_before(&mut self) {
-        self.edit(TextArea::delete_word);
-    }
-
-    /// Deletes from the beginning of the line to the cursor.
-    pub fn delete_line_before(&mut self) {
-        if self.cursor().1 > 0 {
-            self.edit(TextArea::delete_line_by_head);
-        }
-    }
-
-    /// Cuts glyphs from the cursor on; never the end of the line.
-    pub fn cut_chars(&mut self, count: usize) {
-        let (row, column) = self.cursor();
-        let length = self.line_length(row);
-        let mut end = column;
-        for _ in 0..count {
-            if end >= length {
-                break;
-            }
-            end = self.glyph_columns(row, end).end;
-        }
-        if end > column {
-            self.cut_range((row, column), (row, end));
-        }
-    }
-
-    /// Returns the rows of lines from the cursor on. Of several, none is the empty one behind the
-    /// last line end.
-    fn rows_from_cursor(&self, count: usize) -> Range<usize> {
-        let row = self.cursor().0;
-        let mut rows = self.lines().len();
-        if row + 1 < rows && self.line(rows - 1).is_empty() {
-            rows -= 1;
-        }
-        row..row.saturating_add(count.max(1)).min(rows)
-    }
-
-    /// Cuts lines from that of the cursor on.
-    pub fn cut_lines(&mut self, count: usize) {
-        let rows = self.rows_from_cursor(count);
-        let (row, last) = (rows.start, rows.end - 1);
-        let text = self.lines()[rows].join("\n");
-        let end = (last, self.line_length(last));
-        if last + 1 < self.lines().len() {
-            self.cut_range((row, 0), (last + 1, 0));
-        } else if row > 0 {
-            self.cut_range((row - 1, self.line_length(row - 1)), end);
-            self.go_to(row - 1, 0);
-        } else {
-            self.cut_range((0, 0), end);
-        }
-        self.register = (text, true);
-    }
-
-    /// Copies lines from that of the cursor on.
-    pub fn copy_lines(&mut self, count: usize) {
-        self.register = (self.lines()[self.rows_from_cursor(count)].join("\n"), true);
-    }
-
-    /// Inserts what was cut or copied: lines below that of the cursor, other text behind it.
-    pub fn paste_register(&mut self) {
-        let (text, is_line) = self.register.clone();
-        let (row, column) = self.cursor();
-        self.begin_step();
-        if is_line {
-            self.move_to_line_end(true);
-            self.insert_exact(&format!("\n{text}"));
-            self.go_to(row + 1, 0);
-        } else if !text.is_empty() {
-            self.go_to(row, self.glyph_columns(row, column).end);
-            self.insert_exact(&text);
-        }
-        self.end_step();
-    }
-
-    /// Returns the text that was cut or copied last.
-    pub fn register_text(&self) -> &str {
-        &self.register.0
-    }
-
-    /// Begins a selection at the cursor.
-    pub fn begin_selection(&mut self) {
-        self.anchor = Some(self.cursor());
-    }
-
-    /// Selects whole lines; the cursor is at the end of the last one.
-    pub fn select_lines(&mut self, row: usize, count: usize) {
-        let last = row + count.saturating_sub(1);
-        self.anchor = Some((row, 0));
-        self.go_to(last, self.line_length(last));
-    }
-
-    /// Ends the selection. Returns false if there was none.
-    pub fn end_selection(&mut self) -> bool {
-        self.anchor.take().is_some()
-    }
-
-    /// Begins or ends a selection.
-    pub fn toggle_selection(&mut self) {
-        if !self.end_selection() {
-            self.begin_selection();
-        }
-    }
-
-    /// Returns whether text is selected.
-    pub fn is_selecting(&self) -> bool {
-        self.anchor.is_some()
-    }
-
-    /// Returns begin and end of the selection, each a line and a column in characters.
-    fn selection(&self) -> Option<((usize, usize), (usize, usize))> {
-        let anchor = self.anchor?;
-        let cursor = self.cursor();
-        let (begin, (row, column)) = (anchor.min(cursor), anchor.max(cursor));
-        // The line's end is a character, too.
-        let end = if column < self.line_length(row) || row + 1 == self.lines().len() {
-            (row, self.glyph_columns(row, column).end)
-        } else {
-            (row + 1, 0)
-        };
-        Some((begin, end))
-    }
-
-    /// Returns the selected bytes of a line.
-    pub fn selected_range(&self, row: usize) -> Option<Range<usize>> {
-        let (begin, end) = self.selection()?;
-        if !(begin.0..=end.0).contains(&row) {
-            return None;
-        }
-        let line = self.line(row);
-        let from = if row == begin.0 {
-            byte_of(line, begin.1)
-        } else {
-            0
-        };
-        let to = if row == end.0 {
-            byte_of(line, end.1)
-        } else {
-            line.len()
-        };
-        Some(from..to)
-    }
-
-    /// Cuts the selected text and ends the selection.
-    pub fn cut_selection(&mut self) {
-        if let Some((begin, end)) = self.selection() {
-            self.anchor = None;
-            self.go_to(begin.0, begin.1);
-            self.cut_range(begin, end);
-            self.keep_lines_whole(begin, end);
-        }
-    }
-
-    /// Pastes what was cut or copied as lines, if it is whole lines.
-    fn keep_lines_whole(&mut self, begin: (usize, usize), end: (usize, usize)) {
-        if begin.1 == 0 && end.1 == 0 && begin.0 < end.0 {
-            let (text, is_line) = &mut self.register;
-            *is_line = text.ends_with('\n') && text.pop().is_some();
-        }
-    }
-
-    /// Copies the selected text and ends the selection.
-    pub fn copy_selection(&mut self) {
-        if let Some((begin, end)) = self.selection() {
-            self.anchor = None;
-            self.select(begin, end);
-            self.area.copy();
-            self.register = (self.area.yank_text(), false);
-            self.keep_lines_whole(begin, end);
-            self.go_to(begin.0, begin.1);
-        }
-    }
-
-    fn select(&mut self, begin: (usize, usize), end: (usize, usize)) {
-        self.jump(begin.0, begin.1);
-        self.area.start_selection();
-        self.jump(end.0, end.1);
-    }
-
-    fn cut_range(&mut self, begin: (usize, usize), end: (usize, usize)) {
-        let cursor = self.cursor();
-        self.select(begin, end);
-        let has_changed = self.area.cut();
-        self.area.cancel_selection();
-        if has_changed {
-            self.register = (self.area.yank_text(), false);
-        }
-        self.count_edit(has_changed, cursor);
-    }
-
-    /// Sets the text to search for, in any case; empty for none.
-    pub fn set_query(&mut self, query: &str) {
-        let mut pattern = String::new();
-        for c in query.chars() {
-            if c.is_ascii_punctuation() {
-                pattern.push('\\');
-            }
-            pattern.push(c);
-        }
-        let pattern = if pattern.is_empty() {
-            pattern
-        } else {
-            format!("(?i){pattern}")
-        };
-        // Every character that has a meaning is escaped, so only a text that is too long fails.
-        if self.area.set_search_pattern(pattern).is_err() {
-            let _ = self.area.set_search_pattern("");
-        }
-    }
-
-    /// Moves the cursor to the next or previous hit, around the ends of the text. Returns false if
-    /// there is none.
-    pub fn go_to_hit(&mut self, is_forward: bool, includes_cursor: bool) -> bool {
-        self.wanted_column = None;
-        if is_forward {
-            self.area.search_forward(includes_cursor)
-        } else {
-            self.area.search_back(includes_cursor)
-        }
-    }
-
-    /// Returns the hits of the search in a line, in bytes.
-    pub fn hits(&self, row: usize) -> Vec<Range<usize>> {
-        let Some(pattern) = self.area.search_pattern() else {
-            return Vec::new();
-        };
-        let found = pattern.find_iter(self.line(row));
-        found.map(|hit| hit.range()).collect()
-    }
-
-    /// Returns the number of hits in the text.
-    pub fn count_hits(&self) -> usize {
-        let Some(pattern) = self.area.search_pattern() else {
-            return 0;
-        };
-        let lines = self.lines().iter();
-        lines.map(|line| pattern.find_iter(line).count()).sum()
-    }
+fn new_area(lines: Vec<String>) -> TextArea<'static> {
+    let mut area = TextArea::new(lines);
+    area.set_max_histories(MAX_UNDONE_EDITS);
+    area.set_tab_length(TAB_SPACES);
+    area
 }
 
 /// Returns the place of a column in bytes; the end of the line if it is shorter.

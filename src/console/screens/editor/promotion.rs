@@ -4,6 +4,7 @@
 use super::buffer::TextBuffer;
 use crate::base::untrusted;
 use crate::boundary::Baseline;
+use crate::console::screens::editor::buffer::replacement::insert_lines;
 
 /// Lines of an agent's scratch that an operator promotes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,7 +69,7 @@ impl Insertion {
             is_padded: separator == Some(row),
         };
         let mut after = text.clone();
-        after.insert_lines(insertion.row, &insertion.text_lines());
+        insert_lines(&mut after, insertion.row, &insertion.text_lines());
         insertion.check(&bytes, &after.to_bytes(), separators)?;
         Ok(insertion)
     }

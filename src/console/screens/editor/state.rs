@@ -12,6 +12,8 @@ use crate::base::digest::Digest;
 use crate::boundary::SeparatorLines;
 use crate::console::command::KeyContext;
 use crate::console::keys::key_guard::KeyGuard;
+use crate::console::screens::editor::buffer::search::count_hits;
+use crate::console::screens::editor::buffer::selection::is_selecting;
 use crate::console::text::{Pane, Tone, Tones};
 use crate::engine::{BaselineDraft, BaselineFile, NextRuleChange, OpenedBaseline, SealMatch};
 use crate::lint::{Finding, Severity, TextRange};
@@ -283,7 +285,7 @@ impl EditorScreen {
             KeyContext::EditorPanel
         } else if self.is_typing {
             KeyContext::EditorTyping
-        } else if self.buffer.is_selecting() {
+        } else if is_selecting(&self.buffer) {
             KeyContext::EditorSelection
         } else {
             KeyContext::Editor
@@ -322,7 +324,7 @@ impl EditorScreen {
         self.is_modified = self.text_bytes() != self.opened.bytes;
         self.quit_request = QuitRequest::None;
         if !self.query.is_empty() {
-            self.hit_count = self.buffer.count_hits();
+            self.hit_count = count_hits(&self.buffer);
         }
     }
 

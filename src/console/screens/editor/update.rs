@@ -44,10 +44,12 @@ use crate::console::handoff::HandoffRequest;
 use crate::console::keys::key::{Key, KeyCode};
 use crate::console::message::Effect;
 use crate::console::model::Model;
-use crate::console::model::baseline_targets::subject_baseline;
 use crate::console::model::read_only::{self, is_unlocked, unlock_hint};
+use crate::console::model::targets::subject_baseline;
 use crate::console::screen::Screen;
 use crate::console::screens::baselines;
+use crate::console::screens::editor::buffer::search::search_for;
+use crate::console::screens::editor::buffer::selection::{end_selection, is_selecting};
 use crate::console::widgets::prompt::{Prompt, PromptPurpose};
 use crate::engine::{FoundDrafts, OpenedBaseline, Protection, SealMatch};
 
@@ -373,7 +375,7 @@ fn change_text(model: &mut Model, change: impl FnOnce(&mut TextBuffer)) -> Vec<E
 pub fn move_in_text(model: &mut Model, step: impl FnOnce(&mut TextBuffer)) -> Vec<Effect> {
     if let Some(editor) = &mut model.editor {
         step(&mut editor.buffer);
-        if !editor.is_typing && !editor.buffer.is_selecting() {
+        if !editor.is_typing && !is_selecting(&editor.buffer) {
             editor.buffer.rest_on_character();
         }
         keep_cursor_visible(model);
@@ -418,12 +420,12 @@ pub fn go_back(model: &mut Model, is_escape: bool) -> Vec<Effect> {
         keep_cursor_visible(model);
     } else if editor.is_panel_focused {
         editor.is_panel_focused = false;
-    } else if editor.buffer.is_selecting() {
-        editor.buffer.end_selection();
+    } else if is_selecting(&editor.buffer) {
+        end_selection(&mut editor.buffer);
         editor.buffer.rest_on_character();
     } else if is_escape && !editor.query.is_empty() {
         editor.query.clear();
-        editor.buffer.set_query("");
+        search_for(&mut editor.buffer, "");
     } else if is_escape {
         let key = model.preferences.keymap.exit_key_text();
         model.show_hint(&format!("{key} leaves the editor"));

@@ -14,6 +14,8 @@ use crate::base::quantity::{format_count, format_size};
 use crate::base::untrusted;
 use crate::console::frame::draw_fleet_name;
 use crate::console::model::Model;
+use crate::console::screens::editor::buffer::search::hits;
+use crate::console::screens::editor::buffer::selection::{is_selecting, selected_range};
 use crate::console::text::PaneStyle;
 use crate::console::theme::{Role, role_of_tone};
 use crate::console::widgets::canvas::{
@@ -80,7 +82,7 @@ fn draw_header(editor: &EditorScreen, canvas: &mut Canvas<'_>) {
     let mode = match (&editor.read_only, editor.is_typing) {
         (Some(_), _) => "READ-ONLY",
         (None, true) => "INSERT",
-        (None, false) if editor.buffer.is_selecting() => "SELECT",
+        (None, false) if is_selecting(&editor.buffer) => "SELECT",
         (None, false) => "NORMAL",
     };
     let place = format!("L{}:C{}", line + 1, column + 1);
@@ -266,8 +268,8 @@ fn draw_row(
     let no_notes = LineNotes::default();
     let notes = editor.line_notes.get(line).unwrap_or(&no_notes);
     let tones = &notes.tones;
-    let hits = editor.buffer.hits(line);
-    let selected = editor.buffer.selected_range(line);
+    let hits = hits(&editor.buffer, line);
+    let selected = selected_range(&editor.buffer, line);
     let mut x = GUTTER_CELLS as u16;
     for glyph in &layout.glyphs[row] {
         let at = glyph.source.start;

@@ -7,21 +7,6 @@ use crate::console::filter::{Filter, FilterSubject};
 use crate::console::model::Model;
 use crate::engine::{Observation, State};
 
-/// Returns the number of fleet rows that fit.
-pub fn fleet_height(model: &Model) -> usize {
-    // Two lines of header, a rule, the column heads; a rule, the strip, the
-    // message, the hints.
-    let errors = [&model.errors.config, &model.errors.preferences];
-    let errors = errors.iter().filter(|it| it.is_some()).count();
-    let fixed = 7 + strip_height(model) + errors;
-    model.rows_beside(fixed)
-}
-
-/// Returns the height of the strip below the fleet, in lines.
-pub fn strip_height(model: &Model) -> usize {
-    if model.size.1 >= 24 { 2 } else { 1 }
-}
-
 /// Restores the saved view of the fleet.
 pub fn restore_view_state(model: &mut Model, view: ViewState) {
     model.fleet.is_filter_restored = !view.filter.is_empty();
@@ -178,4 +163,19 @@ pub fn keep_fleet_cursor_visible(model: &mut Model) {
     model.fleet.list.cursor = fleet_cursor_index(model).unwrap_or(0);
     let count = model.fleet.order.len();
     model.fleet.list.fit(count, height);
+}
+
+/// Returns the number of fleet rows that fit.
+pub fn fleet_height(model: &Model) -> usize {
+    // Two lines of header, a rule, the column heads; a rule, the strip, the
+    // message, the hints.
+    let errors = [&model.errors.config, &model.errors.preferences];
+    let errors = errors.iter().filter(|it| it.is_some()).count();
+    let fixed = 7 + strip_height(model) + errors;
+    model.rows_beside(fixed)
+}
+
+/// Returns the height of the strip below the fleet, in lines.
+pub fn strip_height(model: &Model) -> usize {
+    if model.size.1 >= 24 { 2 } else { 1 }
 }

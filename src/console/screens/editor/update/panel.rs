@@ -7,6 +7,7 @@ use crate::console::message::{Effect, TextAnalysis};
 use crate::console::model::Model;
 use crate::console::screen::Screen;
 use crate::console::screens::agent;
+use crate::console::screens::editor::buffer::replacement::replace_all;
 use crate::console::screens::editor::state::{EditorPanel, EditorScreen};
 use crate::console::widgets::list_pane::step_index;
 use crate::lint::Fix;
@@ -167,7 +168,7 @@ pub fn fix_finding(model: &mut Model) -> Vec<Effect> {
         }
         Some((Some(fix), name)) => (apply_fix(&editor.buffer.to_bytes(), fix), name),
     };
-    let effects = change_text(model, |buffer| buffer.replace_all(&text));
+    let effects = change_text(model, |buffer| replace_all(buffer, &text));
     if !effects.is_empty() {
         let key = model.key_hint(Command::UndoTyping);
         model.show_hint(&format!("{name} fixed; {key} undoes it"));

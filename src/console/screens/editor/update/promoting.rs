@@ -6,9 +6,10 @@ use crate::base::quantity::format_count;
 use crate::console::command::Command;
 use crate::console::message::Effect;
 use crate::console::model::Model;
-use crate::console::model::baseline_targets::subject_baseline;
-use crate::console::model::targets::subject_agent;
+use crate::console::model::targets::{subject_agent, subject_baseline};
 use crate::console::screen::Screen;
+use crate::console::screens::editor::buffer::replacement::insert_lines;
+use crate::console::screens::editor::buffer::selection::{end_selection, select_lines};
 use crate::console::screens::editor::promotion::{Insertion, PromotedLines};
 
 /// Opens the baseline of the agent on the screen, to insert the marked lines of its scratch, or the
@@ -85,12 +86,12 @@ pub(super) fn insert_promoted(model: &mut Model) -> Vec<Effect> {
         editor.buffer.end_step();
     }
     editor.is_panel_focused = false;
-    editor.buffer.end_selection();
+    end_selection(&mut editor.buffer);
     editor.buffer.go_to(insertion.row, 0);
     let effects = jump_after(model, |model| {
         change_text(model, |text| {
-            text.insert_lines(insertion.row, &insertion.text_lines());
-            text.select_lines(insertion.row, insertion.lines.len());
+            insert_lines(text, insertion.row, &insertion.text_lines());
+            select_lines(text, insertion.row, insertion.lines.len());
         })
     });
     let count = format_count(insertion.lines.len() as u64, "line");

@@ -4,6 +4,7 @@ use super::{describe_fault, keep_cursor_visible, request_analysis};
 use crate::console::message::Effect;
 use crate::console::model::Model;
 use crate::console::screens::editor::buffer::TextBuffer;
+use crate::console::screens::editor::buffer::replacement::replace_all;
 use crate::console::screens::editor::state::LineNotes;
 
 /// Continues with another text, which is one step for undo. A text that cannot be edited here is
@@ -17,7 +18,7 @@ pub(super) fn replace_text(model: &mut Model, bytes: &[u8]) -> Vec<Effect> {
     };
     match str::from_utf8(bytes) {
         Ok(text) if fault.is_none() && editor.whole_text.is_none() => {
-            editor.change_text(|buffer| buffer.replace_all(text));
+            editor.change_text(|buffer| replace_all(buffer, text));
         }
         _ => {
             let generation = editor.buffer.generation();

@@ -16,6 +16,7 @@ use crate::console::message::{Effect, FileComparison, ReplacedBaseline, SavedTex
 use crate::console::model::Model;
 use crate::console::overlay::Overlay;
 use crate::console::screens::editor::buffer::TextBuffer;
+use crate::console::screens::editor::buffer::replacement::replace_all;
 use crate::console::screens::editor::state::{EditorDialog, EditorScreen, FileOnDisk, SaveDialog};
 use crate::console::screens::log::state::MessageLevel;
 use crate::console::text::{Arrangement, Pane, PreparedText};
@@ -407,7 +408,7 @@ fn rebase(model: &mut Model, text: &[u8]) -> Option<Vec<Effect>> {
     let (disk, seal) = take_changed_file(model.editor.as_mut()?)?;
     let text = str::from_utf8(text).ok()?;
     let generation = model.editor.as_ref()?.buffer.generation();
-    let effects = change_text(model, |buffer| buffer.replace_all(text));
+    let effects = change_text(model, |buffer| replace_all(buffer, text));
     if let Some(editor) = &mut model.editor {
         if editor.buffer.generation() == generation {
             editor.has_foreign_lines |= matches!(seal, SealMatch::Mismatch(_));

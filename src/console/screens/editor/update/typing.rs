@@ -8,6 +8,11 @@ use crate::console::keys::key::{Key, KeyCode};
 use crate::console::message::Effect;
 use crate::console::model::Model;
 use crate::console::screens::editor::buffer::TextBuffer;
+use crate::console::screens::editor::buffer::register::{
+    copy_lines, cut_chars, cut_lines, delete_after, delete_before, delete_line_before,
+    delete_word_before, register_text,
+};
+use crate::console::screens::editor::buffer::search::{count_hits, go_to_hit, search_for};
 
 /// Handles a key while text is typed; `None` if it is not part of that.
 pub fn handle_typed_key(model: &mut Model, key: Key) -> Option<Vec<Effect>> {
@@ -16,14 +21,13 @@ pub fn handle_typed_key(model: &mut Model, key: Key) -> Option<Vec<Effect>> {
         (KeyCode::Enter, _) => |text| {
             text.insert_line_end();
             // Undo takes typed lines back one by one.
-            text.end_step();
             text.begin_step();
         },
         (KeyCode::Tab, _) => TextBuffer::insert_tab,
-        (KeyCode::Backspace, _) | (KeyCode::Char('h'), true) => TextBuffer::delete_before,
-        (KeyCode::Delete, _) => TextBuffer::delete_after,
-        (KeyCode::Char('w'), true) => TextBuffer::delete_word_before,
-        (KeyCode::Char('u'), true) => TextBuffer::delete_line_before,
+        (KeyCode::Backspace, _) | (KeyCode::Char('h'), true) => delete_before,
+        (KeyCode::Delete, _) => delete_after,
+        (KeyCode::Char('w'), true) => delete_word_before,
+        (KeyCode::Char('u'), true) => delete_line_before,
         (KeyCode::Left, _) => |text| text.move_glyph(false),
         (KeyCode::Right, _) => |text| text.move_glyph(true),
         (KeyCode::Up, _) => |text| text.move_lines(-1),
@@ -40,10 +44,8 @@ pub fn handle_typed_key(model: &mut Model, key: Key) -> Option<Vec<Effect>> {
 /// Inserts pasted text, if keys type text.
 pub fn paste(model: &mut Model, pasted: &str) -> Vec<Effect> {
     change_text(model, |text| {
-        text.end_step();
         text.begin_step();
         text.insert_pasted(pasted);
-        text.end_step();
         text.begin_step();
     })
 }
@@ -95,7 +97,7 @@ pub fn copy(model: &mut Model, copy: impl FnOnce(&mut TextBuffer)) -> Vec<Effect
     };
     copy(&mut editor.buffer);
     editor.buffer.rest_on_character();
-    let text = editor.buffer.register_text();
+    let text = register_text(&editor.buffer);
     let what = match text.lines().count() {
         0 | 1 => "the text".to_string(),
         lines => format!("{lines} lines"),
@@ -150,9 +152,9 @@ pub fn perform_counted(
                 text.go_to_line(count.saturating_sub(1))
             }))
         }
-        Command::CutLine => Some(change_at_rest(model, |text| text.cut_lines(count))),
-        Command::CutChar => Some(change_at_rest(model, |text| text.cut_chars(count))),
-        Command::CopyTextLine => Some(copy(model, |text| text.copy_lines(count))),
+        Command::CutLine => Some(change_at_rest(model, |text| cut_lines(text, count))),
+        Command::CutChar => Some(change_at_rest(model, |text| cut_chars(text, count))),
+        Command::CopyTextLine => Some(copy(model, |text| copy_lines(text, count))),
         Command::CursorLeft
         | Command::CursorRight
         | Command::NextWord
@@ -191,16 +193,16 @@ pub fn begin_search(model: &mut Model) -> String {
 /// Edits the query of the search.
 pub fn set_query(model: &mut Model, query: String) {
     if let Some(editor) = &mut model.editor {
-        editor.buffer.set_query(&query);
+        search_for(&mut editor.buffer, &query);
         editor.query = query;
-        editor.hit_count = editor.buffer.count_hits();
+        editor.hit_count = count_hits(&editor.buffer);
     }
 }
 
 /// Goes to the first hit from the cursor on. Returns the number of hits.
 pub fn finish_search(model: &mut Model) -> usize {
     jump_in_text(model, |text| {
-        text.go_to_hit(true, true);
+        go_to_hit(text, true, true);
     });
     model.editor.as_ref().map_or(0, |editor| editor.hit_count)
 }
@@ -216,7 +218,7 @@ pub fn go_to_next_hit(model: &mut Model, is_forward: bool) {
         return;
     }
     let mut is_found = false;
-    jump_in_text(model, |text| is_found = text.go_to_hit(is_forward, false));
+    jump_in_text(model, |text| is_found = go_to_hit(text, is_forward, false));
     if !is_found {
         model.show_hint("no hit");
     }

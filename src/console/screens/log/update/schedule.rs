@@ -4,12 +4,15 @@
 use std::time::Duration;
 
 use crate::base::error::Error;
+use crate::console::command::require;
 use crate::console::keys::key_guard::KeyGuard;
 use crate::console::message::Effect;
 use crate::console::model::Model;
+use crate::console::model::plans::check_no_run;
+use crate::console::model::read_only::check_writable;
 use crate::console::overlay::Overlay;
 use crate::console::screens::log::state::schedule::{
-    MAX_SCHEDULE_AGE, REFRESH_INTERVAL, ScheduleView, TimerDialog,
+    MAX_SCHEDULE_AGE, REFRESH_INTERVAL, ScheduleView, TimerDialog, TimerRow,
 };
 use crate::console::widgets::list_pane::step_index;
 use crate::unattended::schedule::{ScheduleChange, ScheduleOverview};
@@ -154,4 +157,28 @@ pub fn handle_changed(
     }
     // An answer to an earlier question knows nothing of the change.
     vec![request(model)]
+}
+
+/// Checks that a dialog about the timer under the cursor can be opened now.
+pub fn check_timer(model: &Model) -> Result<(), String> {
+    check_writable(model)?;
+    let view = &model.log.schedule;
+    require(view.overview.is_some(), "the schedule is being read")?;
+    require(!view.is_changing, "the schedule is being changed")?;
+    let install = model.config.invocation.command_line("schedule install");
+    let row = view.current_row();
+    let row = row.ok_or_else(|| format!("no timers; `{install}` installs them"))?;
+    let name = &row.name;
+    require(
+        row.is_known,
+        format!("{name} is of an agent that left the config; `{install}` removes it"),
+    )
+}
+
+/// Returns why the agents of a timer cannot be reset now.
+pub fn timer_run_refusal(model: &Model, row: &TimerRow) -> Option<String> {
+    let has_agents = !row.group.agents.is_empty();
+    let check = check_no_run(model);
+    let reason = "this timer resets no agent of the config";
+    check.and_then(|()| require(has_agents, reason)).err()
 }
