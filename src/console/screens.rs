@@ -332,6 +332,16 @@ pub(super) fn begin_search(model: &mut Model) {
     });
 }
 
+/// Returns the query of the search on this screen.
+pub(super) fn search_query(model: &Model) -> &str {
+    match model.screen {
+        Screen::Log => &model.log.query,
+        Screen::Editor => model.editor.as_ref().map_or("", |editor| &editor.query),
+        Screen::Archives if model.archives.page == ArchivesPage::List => &model.archives.query,
+        _ => &visible_pane(model).query,
+    }
+}
+
 /// Sets the query of the screen's search.
 pub(super) fn set_query(model: &mut Model, query: String) {
     match model.key_context() {
@@ -358,15 +368,5 @@ pub(super) fn go_to_next_hit(model: &mut Model, is_forward: bool) {
         Screen::Log => log::update::go_to_next_hit(model, is_forward),
         Screen::Editor => editor::update::go_to_next_hit(model, is_forward),
         _ => visible_text::go_to_next_hit(model, is_forward),
-    }
-}
-
-/// Returns the query of the search on this screen.
-pub fn search_query(model: &Model) -> &str {
-    match model.screen {
-        Screen::Log => &model.log.query,
-        Screen::Editor => model.editor.as_ref().map_or("", |editor| &editor.query),
-        Screen::Archives if model.archives.page == ArchivesPage::List => &model.archives.query,
-        _ => &visible_pane(model).query,
     }
 }
