@@ -17,7 +17,6 @@ use crate::console::screens::agent::marked_lines::MarkedLines;
 use crate::console::screens::agent::state::AgentTab;
 use crate::console::screens::agent::state::memory::describe_finding;
 use crate::console::screens::archives::state::ArchiveRow;
-use crate::console::screens::log::state::LogRow;
 use crate::console::screens::reset::state::ResetStage;
 use crate::console::text::{LineKind, Pane, TextLine};
 
@@ -183,10 +182,7 @@ fn equivalent_command_line(model: &Model) -> Option<String> {
         }
         (Screen::Reset, ResetStage::Plan(view)) => equivalent_command::for_plan(model, view),
         (Screen::Reset, ResetStage::Result(view)) => equivalent_command::for_result(model, view),
-        (Screen::Log, _) => match model.log.rows().get(model.log.cursor) {
-            Some(LogRow::Run(run)) => equivalent_command::for_run(model, run),
-            _ => None,
-        },
+        (Screen::Log, _) => equivalent_command::for_run(model, model.log.current_run()?),
         _ => None,
     }
 }
@@ -221,7 +217,7 @@ fn current_line(model: &Model) -> Option<(String, TextLine)> {
             Some(("the line".to_string(), line.clone()))
         }
         (Screen::Log, _) => {
-            let text = model.log.rows().get(model.log.cursor)?.text();
+            let text = model.log.current_row()?.text();
             Some(("the row".to_string(), TextLine::note(text)))
         }
         (Screen::Reset, ResetStage::Result(view)) => {

@@ -179,7 +179,7 @@ fn users_of_baselines(model: &Model, names: &[String]) -> Vec<String> {
 }
 
 /// Whether any of the agents that a command acts on is as wanted. Unlike
-/// [`Model::target_agents`], it copies no names of marked agents: each frame asks.
+/// [`target_agents`], it copies no names of marked agents: each frame asks.
 fn has_target_agent(model: &Model, is_wanted: impl Fn(&str) -> bool) -> bool {
     match (model.screen, &model.reset.stage) {
         (Screen::Agent | Screen::Baselines, _) | (Screen::Reset, ResetStage::Result(_)) => {
@@ -256,11 +256,8 @@ pub fn subject_agent(model: &Model) -> Option<&str> {
         Screen::Fleet => model.fleet.cursor_agent.as_deref(),
         Screen::Agent => Some(&model.agent.agent),
         Screen::Reset => model.reset.current_agent(),
-        Screen::Log => match model.log.rows().get(model.log.cursor) {
-            Some(LogRow::Run(run)) => match run.events.as_slice() {
-                [one] => model.find_row(&one.agent).map(|row| row.name.as_str()),
-                _ => None,
-            },
+        Screen::Log => match model.log.current_run()?.events.as_slice() {
+            [one] => model.find_row(&one.agent).map(|row| row.name.as_str()),
             _ => None,
         },
         Screen::Editor => model.editor.as_ref().and_then(|editor| {
@@ -272,16 +269,9 @@ pub fn subject_agent(model: &Model) -> Option<&str> {
             let agent = model.archives.subject_agent()?;
             model.find_row(agent).map(|row| row.name.as_str())
         }
-        Screen::Verify => {
-            let summary = model
-                .baselines
-                .find(model.verify.subject(&model.baselines)?)?;
-            summary.agents.first().map(String::as_str)
-        }
         // A baseline stands for the first agent that uses it.
-        Screen::Baselines => {
-            let subject = model.baselines.subject()?;
-            let summary = model.baselines.find(subject)?;
+        Screen::Baselines | Screen::Verify => {
+            let summary = model.baselines.find(subject_baseline(model)?)?;
             summary.agents.first().map(String::as_str)
         }
     }
@@ -310,8 +300,11 @@ pub fn describe_expired_question(model: &Model, question: &Question) -> String {
 /// Returns why a key is about no agent here.
 pub fn no_subject_reason(model: &Model) -> String {
     let open = model.key_hint(Command::OpenSelected);
-    let row = model.log.rows().get(model.log.cursor).copied();
-    match row.filter(|_| model.screen == Screen::Log) {
+    match model
+        .log
+        .current_row()
+        .filter(|_| model.screen == Screen::Log)
+    {
         Some(LogRow::Message(_)) => "the row is a note, not a run of an agent".to_string(),
         Some(LogRow::Run(run)) if run.events.len() > 1 => {
             format!("the run has several agents; {open} shows them")
@@ -335,16 +328,13 @@ pub fn selected_entry(model: &Model) -> Result<(String, WrittenEntry), String> {
             Some(line) => of(&line.agent, line.entry.as_ref()),
             None => Err(no_subject_reason(model)),
         },
-        (Screen::Log, _) => match model.log.rows().get(model.log.cursor) {
-            Some(LogRow::Run(run)) => match run.events.as_slice() {
+        (Screen::Log, _) => {
+            let run = model.log.current_run().ok_or("the row is not a run")?;
+            match run.events.as_slice() {
                 [one] => of(&one.agent, one.change.entry.as_ref()),
-                _ => Err(format!(
-                    "the run has several agents; {} shows them",
-                    model.key_hint(Command::OpenSelected)
-                )),
-            },
-            _ => Err("the row is not a run".to_string()),
-        },
+                _ => Err(no_subject_reason(model)),
+            }
+        }
         (Screen::Agent, _) if model.agent.tab == AgentTab::History && model.agent.is_list() => {
             let past = model.agent.history.current_record();
             let past = past.ok_or("no record yet")?;

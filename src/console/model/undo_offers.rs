@@ -15,7 +15,7 @@ use crate::console::command::{Command, require};
 use crate::console::screen::Screen;
 use crate::console::screens::baseline_plan::state::{BaselinePlanRequest, BaselinePlanStage};
 use crate::console::screens::baselines::state::BaselinesPage;
-use crate::console::screens::log::state::{LogRow, OwnBaselineChange, OwnRun, RunSummary};
+use crate::console::screens::log::state::{OwnBaselineChange, OwnRun, RunSummary};
 use crate::console::screens::reset::state::{PlanRequest, REDO_VERB, ResetStage};
 use crate::console::widgets::canvas::shorten_untrusted;
 use crate::engine::{LastRun, Operation, UndoTarget};
@@ -360,10 +360,7 @@ fn own_redo_offer(model: &Model, own: &OwnRun) -> Option<UndoOffer> {
 /// the baseline in the editor. `None` on other screens, and for a row that is no save.
 pub fn undone_save(model: &Model) -> Option<UndoOffer> {
     match model.screen {
-        Screen::Log => match model.log.rows().get(model.log.cursor)? {
-            LogRow::Run(run) => run.undo_of_save(),
-            LogRow::Message(_) => None,
-        },
+        Screen::Log => model.log.current_run()?.undo_of_save(),
         Screen::Editor => Some(undo_of_last_change(model, subject_baseline(model)?)),
         _ => None,
     }

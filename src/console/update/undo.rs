@@ -11,7 +11,7 @@ use crate::console::model::targets::{
 use crate::console::model::undo_offers::{redo_offers, undo_offers, undone_save};
 use crate::console::model::{Model, OfferedPlan, UndoOffer, UndoOffers};
 use crate::console::screen::Screen;
-use crate::console::screens::log::state::{LogRow, RunSummary};
+use crate::console::screens::log::state::RunSummary;
 use crate::console::screens::reset::state::PlanRequest;
 use crate::console::screens::{baseline_plan, reset};
 use crate::engine::{UndoMode, UndoTarget};
@@ -95,18 +95,15 @@ fn time_suffix(model: &Model, run: &RunSummary) -> String {
 
 /// Returns why the record under the cursor has no save to undo, and which keys undo its run.
 fn no_save_reason(model: &Model) -> String {
-    let row = match model.screen {
-        Screen::Log => model.log.rows().into_iter().nth(model.log.cursor),
-        _ => None,
-    };
-    match row {
-        Some(LogRow::Run(run)) if run.undoable_agents().next().is_some() => {
-            let [open, undo] =
-                [Command::OpenSelected, Command::PlanUndo].map(|it| model.key_hint(it));
-            format!("no save of a baseline: {open} opens the run, {undo} there undoes it")
-        }
-        _ => "no save of a baseline to undo here".to_string(),
+    let run = model
+        .log
+        .current_run()
+        .filter(|_| model.screen == Screen::Log);
+    if run.is_none_or(|run| run.undoable_agents().next().is_none()) {
+        return "no save of a baseline to undo here".to_string();
     }
+    let [open, undo] = [Command::OpenSelected, Command::PlanUndo].map(|it| model.key_hint(it));
+    format!("no save of a baseline: {open} opens the run, {undo} there undoes it")
 }
 
 /// Checks that an undo of the fleet can be planned: of the target agents, or another act.

@@ -261,6 +261,19 @@ impl LogScreen {
         rows
     }
 
+    /// Returns the row under the cursor.
+    pub fn current_row(&self) -> Option<LogRow<'_>> {
+        self.rows().get(self.cursor).copied()
+    }
+
+    /// Returns the run under the cursor.
+    pub fn current_run(&self) -> Option<&RunSummary> {
+        match self.current_row()? {
+            LogRow::Run(run) => Some(run),
+            LogRow::Message(_) => None,
+        }
+    }
+
     /// Adds a note about something that may be repeated: an earlier note of the same text is counted
     /// and moves up.
     pub fn add_repeated(&mut self, text: &str, time: DateTime<FixedOffset>) {
@@ -341,7 +354,7 @@ impl LogScreen {
         if !self.is_cursor_moved {
             return change(self);
         }
-        let current = self.rows().get(self.cursor).map(LogRow::id);
+        let current = self.current_row().map(|row| row.id());
         change(self);
         let Some(current) = current else { return };
         let rows = self.rows();

@@ -114,11 +114,13 @@ pub fn move_cursor(model: &mut Model, by: isize) {
 
 /// Opens the run under the cursor, unless a run is in progress.
 pub fn open_selected(model: &mut Model) {
-    let result = match model.log.rows().get(model.log.cursor) {
-        Some(LogRow::Run(run)) if !model.reset.is_running() => run.to_result_view(),
-        _ => return,
-    };
-    reset::update::open_result(model, result);
+    let run = model
+        .log
+        .current_run()
+        .filter(|_| !model.reset.is_running());
+    if let Some(result) = run.map(RunSummary::to_result_view) {
+        reset::update::open_result(model, result);
+    }
 }
 
 /// Returns the ages on the screen.
