@@ -41,7 +41,7 @@ impl dyn Leases + '_ {
 
 /// A grant; dropping it gives it back.
 pub trait Lease: fmt::Debug + Send + Sync {
-    /// Its number, which rises with every grant of the agent after which something was recorded.
+    /// Its number, which rises with every grant of the agent after which its holder recorded something.
     fn token(&self) -> u64;
 
     /// Checks that it is still in force, before what it allows becomes visible to the agent.

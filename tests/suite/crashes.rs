@@ -858,6 +858,31 @@ fn unrecovered_turn_says_memory_may_be_absent() {
     assert_no_leftovers(&world);
 }
 
+#[test]
+fn run_whose_lock_was_removed_replaces_nothing() {
+    let world = World::new(&["a", "b"]);
+    world.reset().assert_outcome(Outcome::Ok);
+    for agent in ["a", "b"] {
+        world.write_scratch(agent, "- note\n");
+    }
+    let lock = world.archive_directory().join(".shepherd/locks/a.lock");
+    let transport = InterposingTransport::new(world.disk(), move |moment| {
+        if moment == TransportCall::Before("claim") {
+            let _ = fs::remove_file(&lock);
+        }
+        Ok(())
+    });
+    let ran = world.reset_with_engine(&world.engine_with_transport(transport));
+    assert_eq!(ran.result_of("b").outcome, Outcome::Ok);
+    let refused = ran.result_of("a");
+    assert_eq!(refused.kind, Some(ErrorKind::Busy));
+    assert!(refused.note.as_ref().unwrap().contains("a.lock was removed or replaced"));
+    assert!(world.read_memory("a").ends_with(b"- note\n"));
+    assert_no_leftovers(&world);
+    world.reset().assert_ok();
+    assert!(world.preserves("a", b"- note\n"));
+}
+
 /// Resets two agents; at this moment another directory takes the place of the archive, or none.
 fn reset_with_moved_archive(at: TransportCall, is_replaced: bool) {
     let world = World::new(&["a", "b"]);

@@ -26,6 +26,7 @@
 
 mod lock_directory;
 
+use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek};
 use std::os::fd::AsFd;
@@ -90,13 +91,19 @@ const HOLDER_READ_ATTEMPTS_ON_REFUSAL: usize = 500;
 const HOLDER_READ_INTERVAL: Duration = Duration::from_millis(2);
 
 /// The lock of an agent; dropping it releases the lock.
-#[derive(Debug)]
-pub struct AgentLock {
+struct AgentLock {
+    controller: Arc<Controller>,
     file: File,
     path: PathBuf,
     /// The file with the holder's description, if that is not the lock file itself.
     holder_file: Option<File>,
     token: u64,
+}
+
+impl fmt::Debug for AgentLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the lock {}", self.path.display())
+    }
 }
 
 impl Lease for AgentLock {
@@ -105,7 +112,9 @@ impl Lease for AgentLock {
     }
 
     fn check(&self) -> Result<()> {
-        if is_still_at(&self.file, &self.path) {
+        // An archive that was moved away took its locks with it.
+        self.controller.archive().check_root()?;
+        if find_still_at(&self.file, &self.path).with_path("stat", &self.path)? {
             return Ok(());
         }
         let message = format!(
@@ -133,7 +142,8 @@ impl Drop for AgentLock {
     }
 }
 
-/// The locks of agents as leases. The token of a grant is the number of the ledger's next record.
+/// The locks of agents as leases. The token of a grant is the number of the next record of the ledger,
+/// as far as this process knows it: the lock itself keeps others from the agent.
 pub(crate) struct FileLeases {
     controller: Arc<Controller>,
     ledger: Arc<Ledger>,
@@ -153,10 +163,14 @@ impl Leases for FileLeases {
     fn acquire(&self, agent: &str, holder: &LockHolder) -> Result<Arc<dyn Lease>> {
         let archive = self.controller.archive();
         let zone = self.controller.clock().zone();
-        // A ledger that cannot be read refuses the run where it is to be written.
-        let head = || self.ledger.head().unwrap_or(self.ledger.known_head());
-        let lock = acquire_agent_lock(archive, agent, holder, zone, || head().0 + 1)?;
-        Ok(Arc::new(lock))
+        let (file, holder_file) = acquire_agent_lock(archive, agent, holder, zone)?;
+        Ok(Arc::new(AgentLock {
+            controller: Arc::clone(&self.controller),
+            file,
+            path: lock_path(archive, agent),
+            holder_file,
+            token: self.ledger.known_head().0 + 1,
+        }))
     }
 
     fn find_held(&self, agent: &str) -> Option<HeldLock> {
@@ -172,7 +186,8 @@ impl Leases for FileLeases {
     }
 }
 
-/// Acquires the lock of an agent.
+/// Acquires the lock of an agent. Returns its file, and the one with the holder's description, if that
+/// is another one.
 ///
 /// # Errors
 /// [`ErrorKind::Busy`], naming the holder, when another run has it; otherwise the system's error.
@@ -181,8 +196,7 @@ fn acquire_agent_lock(
     agent: &str,
     holder: &LockHolder,
     zone: Zone,
-    token: impl FnOnce() -> u64,
-) -> Result<AgentLock> {
+) -> Result<(File, Option<File>)> {
     let path = lock_path(archive, agent);
     let mut file = open_lock_file(archive, &path)?;
     let mut read_attempts = 0;
@@ -210,21 +224,15 @@ fn acquire_agent_lock(
         return Err(Error::new(ErrorKind::Busy, message)
             .with_hint("wait for that run to end; nothing was changed"));
     }
-    let lock = AgentLock {
-        holder_file: open_holder_file(archive, agent),
-        // Behind the grant: whoever had the agent before has recorded what it did.
-        token: token(),
-        path,
-        file,
-    };
+    let holder_file = open_holder_file(archive, agent);
     // The description is for people only: the kernel holds the lock, so a full disk does not
     // prevent it. It is one line that overwrites the one before: a file of constant length needs no
     // journal.
     if let Ok(text) = serde_json::to_string(holder) {
-        let file = lock.holder_file.as_ref().unwrap_or(&lock.file);
+        let file = holder_file.as_ref().unwrap_or(&file);
         let _ = file.write_all_at(format!("{text:<HOLDER_LINE_BYTES$}\n").as_bytes(), 0);
     }
-    Ok(lock)
+    Ok((file, holder_file))
 }
 
 /// Opens the file in which members of the archive's group read the holder of a lock, and locks it
@@ -720,10 +728,19 @@ fn open_lock_file(archive: &Archive, path: &Path) -> Result<File> {
 
 /// Returns whether the path still leads to this open file.
 pub(crate) fn is_still_at(file: &File, path: &Path) -> bool {
-    let identity = |meta: std::fs::Metadata| (meta.dev(), meta.ino());
-    let opened = file.metadata().map(identity);
-    let stands = std::fs::symlink_metadata(path).map(identity);
-    matches!((opened, stands), (Ok(opened), Ok(stands)) if opened == stands)
+    find_still_at(file, path).unwrap_or(false)
+}
+
+/// As [`is_still_at`], with the errors of the system.
+fn find_still_at(file: &File, path: &Path) -> io::Result<bool> {
+    let opened = file.metadata()?;
+    match std::fs::symlink_metadata(path) {
+        Err(error) if durable::is_absent(&error) => Ok(false),
+        stands => {
+            let stands = stands?;
+            Ok((opened.dev(), opened.ino()) == (stands.dev(), stands.ino()))
+        }
+    }
 }
 
 /// Path of an agent's lock file.
