@@ -25,7 +25,6 @@ use crate::base::clock::Clock;
 pub use crate::base::durable::resolve_first_symlink;
 use crate::base::error::Result;
 use crate::config::{Agent, Config};
-use crate::store::Store;
 pub use crate::store::address::MemoryAddress;
 use crate::store::controller::Controller;
 pub use crate::store::file::entry_directories::EntryDirectory;
@@ -49,6 +48,7 @@ pub use crate::store::scan_basis::ScanBasis;
 pub use crate::store::state::State;
 pub use crate::store::trigger::Trigger;
 pub use crate::store::unchanged_agents::{UnchangedAgents, UnchangedDetails};
+use crate::store::{self, Store};
 pub use crate::transport::{ConnectionSetting, ConnectionStatus, Reachability, SwapMethod};
 use baselines::BaselineServices;
 pub use baselines::accepted_seal::SealStatus;
@@ -135,10 +135,11 @@ impl fmt::Debug for Engine {
 impl Engine {
     /// Creates an engine. It reads and writes nothing yet.
     pub fn new(setup: EngineSetup) -> Engine {
+        let archive = store::locate_archive(&setup.config, setup.archive_group);
         let controller = Arc::new(Controller::new(
             setup.config,
             setup.clock,
-            setup.archive_group,
+            archive,
             setup.user,
             setup.trigger,
         ));

@@ -24,9 +24,12 @@ pub(crate) mod versions;
 
 use std::sync::Arc;
 
+use crate::archive::{Archive, ExpectedArchive};
+use crate::config::Config;
 use controller::Controller;
 use file::holds::FileHolds;
 use file::journals::FileJournals;
+use file::ledger;
 use file::lock::FileLeases;
 use file::observations::FileObservations;
 use file::versions::FileVersions;
@@ -67,4 +70,13 @@ impl Store {
             locks,
         }
     }
+}
+
+/// Returns the archive of a config; members of the group, if there is one, can read it. Reads and
+/// writes nothing.
+pub(crate) fn locate_archive(config: &Config, group: Option<u32>) -> Archive {
+    let general = &config.general;
+    let archive = Archive::new(&general.archive_dir, general.archive_mode, group);
+    let expected = |id| ExpectedArchive::new(id, ledger::read_archive_id, &config.path);
+    archive.with_expected(general.archive_id.map(expected))
 }

@@ -7,12 +7,11 @@ use std::time::{Duration, Instant};
 use chrono::{DateTime, FixedOffset};
 
 use crate::archive::PROGRAM_DIRECTORY_NAME;
-use crate::base::clock::Clock;
+use crate::base::clock::{Clock, SystemClock};
 use crate::base::digest::Digest;
 use crate::base::durable;
 use crate::base::error::ErrorKind;
 use crate::config::{Agent, Config, GeneralSettings};
-use crate::store::Store;
 use crate::store::controller::Controller;
 use crate::store::holds::{Hold, Holds};
 use crate::store::journal::{JournalRecord, Journals, Transaction, TransactionFile};
@@ -23,6 +22,7 @@ use crate::store::record::{Operation, RunEvent};
 use crate::store::state::State;
 use crate::store::trigger::Trigger;
 use crate::store::versions::Versions;
+use crate::store::{Store, locate_archive};
 
 /// A clock that stands still, except for waits.
 struct WaitingClock {
@@ -68,11 +68,12 @@ fn for_each_store(test: impl Fn(&Site)) {
     let agent = Agent::new(&general, "scout", root.join("MEMORY.md"), "scout.md");
     let config = Config::new(general, vec![agent.clone()]).unwrap();
     let clock = Arc::new(WaitingClock {
-        began: Instant::now(),
+        began: SystemClock.instant(),
         waited: Mutex::default(),
     });
     let user = "ops".to_string();
-    let controller = Controller::new(config, clock.clone(), None, user, Trigger::Cli);
+    let archive = locate_archive(&config, None);
+    let controller = Controller::new(config, clock.clone(), archive, user, Trigger::Cli);
     let controller = Arc::new(controller);
     // A run has begun the archive.
     let own = controller

@@ -4,11 +4,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::archive::{Archive, ExpectedArchive, PROGRAM_DIRECTORY_NAME};
+use crate::archive::{Archive, PROGRAM_DIRECTORY_NAME};
 use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::config::{Agent, Config};
-use crate::store::file::ledger;
 use crate::store::trigger::Trigger;
 
 /// The directory of drafts, in the program's own directory of the archive.
@@ -24,19 +23,14 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// Creates a controller, whose archive is that of the config; its members can read the archive if
-    /// it has a group. Reads and writes nothing.
+    /// Creates a controller. Reads and writes nothing.
     pub fn new(
         config: Config,
         clock: Arc<dyn Clock>,
-        archive_group: Option<u32>,
+        archive: Archive,
         user: String,
         trigger: Trigger,
     ) -> Controller {
-        let general = &config.general;
-        let archive = Archive::new(&general.archive_dir, general.archive_mode, archive_group);
-        let expected = |id| ExpectedArchive::new(id, ledger::read_archive_id, &config.path);
-        let archive = archive.with_expected(general.archive_id.map(expected));
         Controller {
             config,
             clock,

@@ -876,7 +876,13 @@ fn run_whose_lock_was_removed_replaces_nothing() {
     assert_eq!(ran.result_of("b").outcome, Outcome::Ok);
     let refused = ran.result_of("a");
     assert_eq!(refused.kind, Some(ErrorKind::Busy));
-    assert!(refused.note.as_ref().unwrap().contains("a.lock was removed or replaced"));
+    assert!(
+        refused
+            .note
+            .as_ref()
+            .unwrap()
+            .contains("a.lock was removed or replaced")
+    );
     assert!(world.read_memory("a").ends_with(b"- note\n"));
     assert_no_leftovers(&world);
     world.reset().assert_ok();

@@ -16,7 +16,7 @@
 //! | `.alerts.lock`, `.schedule.lock`, `.accepted-seal.lock`, `.serials.lock`, `.replacing.lock` | a process that changes a [`Hold`] |
 //! | `.alert-delivery.lock` | the process that delivers alerts |
 //! | `.scheduler-HASH.lock` | `schedule run` of a config, whose path has this hash |
-//! | `.versions.lock` | a process that deletes baseline versions: see [`crate::baseline`] |
+//! | `.versions.lock` | a process that deletes baseline versions: see `versions` |
 //!
 //! All of them have mode 0600, also with `archive_group`: a user who may open a file for reading
 //! can hold a shared lock on it for ever, and so block every run. Members of the group see the
