@@ -2,21 +2,19 @@
 //! files below `archive_dir`.
 
 pub(crate) mod address;
-#[cfg(test)]
-mod contract;
 pub(crate) mod controller;
 pub(crate) mod file;
 pub(crate) mod holds;
 pub(crate) mod journal;
 pub(crate) mod kept_scratch;
 pub(crate) mod lease;
-#[cfg(test)]
-mod memory;
 pub(crate) mod observation;
 pub(crate) mod observations;
 pub(crate) mod record;
 pub(crate) mod scan_basis;
 pub(crate) mod state;
+#[cfg(test)]
+mod tests;
 pub(crate) mod trigger;
 pub(crate) mod unchanged_agents;
 pub(crate) mod unchanged_record;

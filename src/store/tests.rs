@@ -1,7 +1,8 @@
 //! What every store does, tested on the one in files and on the one in memory.
 
-use std::sync::Arc;
-use std::sync::Mutex;
+mod memory;
+
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, FixedOffset};
@@ -16,13 +17,13 @@ use crate::store::controller::Controller;
 use crate::store::holds::{Hold, Holds};
 use crate::store::journal::{JournalRecord, Journals, Transaction, TransactionFile};
 use crate::store::lease::{Leases, LockHolder};
-use crate::store::memory::MemoryStore;
 use crate::store::observations::{Observations, SeenState, StateNote, StateObserver};
 use crate::store::record::{Operation, RunEvent};
 use crate::store::state::State;
 use crate::store::trigger::Trigger;
 use crate::store::versions::Versions;
 use crate::store::{Store, locate_archive};
+use memory::MemoryStore;
 
 /// A clock that stands still, except for waits.
 struct WaitingClock {
