@@ -563,7 +563,7 @@ fn lock_of_other_process_is_busy_and_named() {
             "import fcntl,struct,sys\n\
              f=open(sys.argv[1],'r+')\n\
              fcntl.fcntl(f,37,struct.pack('hhqqi4x',fcntl.F_WRLCK,0,0,0,0))\n\
-             f.write('{\"pid\":4711,\"user\":\"ops\",\"since\":\"2026-03-14T08:00:06+01:00\",\"run\":\"5a10\"}');f.truncate();f.flush()\n\
+             f.write('{\"pid\":4711,\"user\":\"ops\",\"since\":\"2026-03-14T08:00:06+01:00\",\"run\":\"5a10\",\"trigger\":\"timer\",\"host\":\"build-1\"}');f.truncate();f.flush()\n\
              print('held',flush=True)\n\
              sys.stdin.read()",
         ])
@@ -583,8 +583,9 @@ fn lock_of_other_process_is_busy_and_named() {
         Some(ErrorKind::Busy)
     );
     assert!(
-        ran.note()
-            .contains(" by run 5a10 of ops (process 4711, since 2026-03-14 08:00:06)"),
+        ran.note().contains(
+            " by run 5a10 of ops@build-1 (timer, process 4711, since 2026-03-14 08:00:06)"
+        ),
         "{}",
         ran.note()
     );
