@@ -40,7 +40,9 @@ pub use crate::store::kept_scratch::{
 };
 pub use crate::store::lease::{HeldLock, Lease, LockHolder, describe_holder, describe_lock};
 pub use crate::store::observation::{Blocker, MemoryContent, Observation, Protection};
-pub use crate::store::observations::{KnownState, Observations, StateChange, StateObserver};
+pub use crate::store::observations::{
+    KnownState, Observations, SavedObservations, StateChange, StateObserver,
+};
 pub use crate::store::record::{
     FileChange, FileState, LastRun, LedgerRecord, Operation, Outcome, RunEvent,
 };
@@ -111,7 +113,6 @@ pub use shared_memories::SharedMemories;
 pub use watch::agent_detail::AgentDetail;
 pub use watch::fleet::{FleetEvent, FleetWatcher, describe_watch_error, start_directory_watcher};
 pub use watch::host_status::HostStatus;
-pub use watch::saved_observations::SavedObservations;
 pub use watch::{Hosts, MemoryChecks, Observer, Watch};
 
 /// Builds the services and hands them out.

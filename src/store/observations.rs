@@ -109,11 +109,14 @@ pub struct KnownState {
     pub since: DateTime<FixedOffset>,
 }
 
-/// The observations of the last session.
+/// Observations of the last session. Each is in a box: those of a large fleet are moved several times.
+pub type SavedObservations = Vec<Box<Observation>>;
+
+/// The observations of the last session, as they were loaded.
 #[derive(Default)]
 pub struct SavedFleet {
-    /// Each is in a box: those of a large fleet are moved several times.
-    pub observations: Vec<Box<Observation>>,
+    /// One for each agent.
+    pub observations: SavedObservations,
     /// Whether nobody but this user can have written them.
     pub is_own: bool,
 }

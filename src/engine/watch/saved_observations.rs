@@ -4,9 +4,7 @@
 use crate::base::error::Result;
 use crate::engine::Observation;
 use crate::engine::watch::Observer;
-
-/// Observations of the last session.
-pub type SavedObservations = Vec<Box<Observation>>;
+use crate::store::observations::SavedObservations;
 
 impl Observer {
     /// Saves observations for the next session.

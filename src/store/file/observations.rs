@@ -26,7 +26,9 @@ use crate::base::threads::map_chunks_on_processors;
 use crate::config::is_agent_name;
 use crate::store::controller::Controller;
 use crate::store::observation::Observation;
-use crate::store::observations::{KnownState, Observations, SavedFleet, StateChange, StateNote};
+use crate::store::observations::{
+    KnownState, Observations, SavedFleet, SavedObservations, StateChange, StateNote,
+};
 use known_states::{ChangedStates, KnownStates};
 
 /// The log, and the one before it.
@@ -333,7 +335,7 @@ impl Observations for FileObservations {
         let lines = begins.zip(ends).map(|(begin, end)| &text[begin..end]);
         let lines: Vec<&[u8]> = lines.collect();
         let zone = self.controller.clock().zone();
-        let parse = |lines: &[&[u8]]| -> Vec<Box<Observation>> {
+        let parse = |lines: &[&[u8]]| -> SavedObservations {
             let seen = lines.iter().filter_map(|line| {
                 let mut seen: Box<Observation> = serde_json::from_slice(line).ok()?;
                 seen.read_at = zone.at(seen.read_at);
