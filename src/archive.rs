@@ -350,7 +350,7 @@ impl Archive {
     ///
     /// # Errors
     /// The system's error.
-    pub fn repair_file(&self, file: impl AsFd, mode: Mode, path: &Path) -> Result<()> {
+    fn repair_file(&self, file: impl AsFd, mode: Mode, path: &Path) -> Result<()> {
         let stat = fs::fstat(&file).with_path("stat", path)?;
         let is_right = stat.st_mode & 0o7777 == mode.as_raw_mode()
             && self.group.is_none_or(|group| group == stat.st_gid);
@@ -358,6 +358,15 @@ impl Archive {
             return Ok(());
         }
         self.apply_attributes(file, mode, path)
+    }
+
+    /// Returns whether only its owner may open a file, or this process may not change its mode.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn is_private(&self, file: impl AsFd, path: &Path) -> Result<bool> {
+        let stat = fs::fstat(&file).with_path("stat", path)?;
+        Ok(stat.st_mode & 0o077 == 0 || !may_change_owner_and_mode(&stat))
     }
 
     /// Replaces one of the program's own files as a whole.

@@ -2,7 +2,7 @@
 //! files.
 
 use std::fs::{self, File};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 
@@ -120,6 +120,27 @@ fn shared_locks_of_group_members_block_nothing() {
     ] {
         assert_ok(&fleet.run(verb));
     }
+    drop(held);
+}
+
+/// The operator made these files readable, and another process has them open since.
+#[test]
+fn shared_lock_on_a_readable_lock_file_blocks_nothing() {
+    let Some((_temporary, fleet, _)) = fleet_with_group(&["scout"]) else {
+        return;
+    };
+    drop(fleet.append_note("scout", BASELINE));
+    assert_ok(&fleet.run(&["reset", "--all", "--wait", "1"]));
+    let locks = fleet.archive.join(".shepherd/locks");
+    for path in files_below(&locks) {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o640)).unwrap();
+    }
+    let held = take_shared_locks(&locks);
+    assert!(held.len() >= 3);
+    drop(fleet.append_note("scout", "- note\n"));
+    assert_ok(&fleet.run(&["reset", "--all"]));
+    let mode = |name: &str| fs::metadata(locks.join(name)).unwrap().mode() & 0o7777;
+    assert_eq!((mode("scout.lock"), mode(".ledger.lock")), (0o600, 0o600));
     drop(held);
 }
 

@@ -196,6 +196,8 @@ pub(super) fn check_journals(report: &mut DoctorReport, fleet: &FleetSubject<'_>
                 ),
                 engine::UNCLAIMED_JOURNAL_HINT,
             );
+        } else if let Err(error) = engine.runs().check_journal(&path) {
+            report.add_error(&error);
         } else {
             let is_reset = engine.agent(&agent).is_ok_and(|it| it.reset.is_some());
             let hint = if is_reset {

@@ -189,9 +189,14 @@ impl Baselines {
             .replace(text.as_deref())
     }
 
-    /// Returns whether there is a kept seal that this user cannot read: it may be a signed one.
+    /// Returns whether there is a kept seal that is damaged, or that this user cannot read: it may be a
+    /// signed one.
     fn is_kept_seal_unreadable(&self) -> bool {
-        self.holds.read(Hold::AcceptedSeal).is_err()
+        match self.holds.read(Hold::AcceptedSeal) {
+            Ok(Some(text)) => serde_json::from_slice::<KeptSeal>(&text).is_err(),
+            Ok(None) => false,
+            Err(_) => true,
+        }
     }
 
     /// Returns the kept copy of the seal; none if there is no valid one.

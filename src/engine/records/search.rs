@@ -117,7 +117,7 @@ pub struct FoundEntry {
     /// Whether the agent is not in the config.
     pub has_left: bool,
     /// When it was made, by its name; the ledger knows better
-    /// ([`recorded_entries`](crate::store::Ledger::recorded_entries)).
+    /// ([`recorded_entries`](crate::store::file::Ledger::recorded_entries)).
     pub time: DateTime<FixedOffset>,
     /// Whether retention never deletes it.
     pub is_pinned: bool,

@@ -55,6 +55,14 @@ impl Runs {
         self.journals.list()
     }
 
+    /// Checks that recovery can use a journal.
+    ///
+    /// # Errors
+    /// It is damaged, or cannot be read.
+    pub fn check_journal(&self, journal: &Path) -> Result<()> {
+        self.journals.read(journal).map(drop)
+    }
+
     /// Returns the journals of agents that are not configured, for example because they were
     /// renamed: no run of this config settles them. The journals of a run in progress are left out:
     /// another config may name its agents.

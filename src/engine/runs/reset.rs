@@ -249,6 +249,7 @@ impl<'a> Run<'a> {
             .unwrap_or_else(PoisonError::into_inner);
         let take = || {
             open_for_append(archive)?;
+            lock::check_ledger_lock(archive)?;
             lock::acquire_replacing_permit(archive, self.runs.context.clock(), &|| {
                 self.is_cancelled()
             })

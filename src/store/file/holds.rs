@@ -52,7 +52,7 @@ impl Hold {
         match self {
             Hold::Schedule => "the pauses and skips",
             Hold::Alerts => "the alerts",
-            Hold::AcceptedSeal => "the accepted seal",
+            Hold::AcceptedSeal => "the files of the accepted seal",
             Hold::SealSerials => "the serials of seals",
             Hold::BaselineChanges => "the changes of baselines",
         }
@@ -89,8 +89,9 @@ impl Holds for FileHolds {
         };
         let meta = file.metadata().with_path("stat", &path)?;
         self.check_writer(meta.uid()).map_err(|why| {
-            let message = format!("{} is ignored: {why}", path.display());
+            let message = format!("{} does not count: {why}", path.display());
             Error::new(ErrorKind::Conflict, message)
+                .with_hint("look at it, and give it to the owner of the archive, or move it away")
         })?;
         let mut text = Vec::new();
         let read = file.take(MAX_DOCUMENT_BYTES).read_to_end(&mut text);
@@ -114,8 +115,10 @@ impl Holds for FileHolds {
             self.holder(hold).flatten().as_ref(),
             self.controller.clock().zone(),
         );
+        let path = self.locks.holder_lock_path(HolderLockKind::Hold(hold));
         let message = format!("{} are held by {holder}", hold.title());
-        Err(Error::new(ErrorKind::Busy, message))
+        let who = format!("run `fuser -v {}` to list the processes", path.display());
+        Err(Error::new(ErrorKind::Busy, message).with_hint(who))
     }
 
     fn holder(&self, hold: Hold) -> Option<Option<LockHolder>> {

@@ -36,8 +36,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::fs::Mode;
-
 use super::semaphore::{Permit, WaitLimit, acquire, try_acquire_all};
 use crate::archive::{Archive, PROGRAM_DIRECTORY_NAME};
 use crate::base::clock::Clock;
@@ -77,7 +75,7 @@ pub(crate) const SEAL_LOCK_FILE_NAME: &str = ".seal.lock";
 const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Mode of every lock file.
-const LOCK_FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
+const LOCK_FILE_MODE: u32 = 0o600;
 
 /// Length of the line that describes the holder, padded with spaces.
 const HOLDER_LINE_BYTES: usize = 255;
@@ -285,6 +283,14 @@ pub fn try_lock_ledger(archive: &Archive, clock: &dyn Clock) -> Result<Option<Pe
         is_cancelled: &|| true,
     };
     acquire(open_lock_file(archive, &path)?, &path, 1, &wait)
+}
+
+/// Checks that the lock for appends to the ledger can be taken once it is free.
+///
+/// # Errors
+/// The system's error.
+pub fn check_ledger_lock(archive: &Archive) -> Result<()> {
+    open_lock_file(archive, &ledger_lock_path(archive)).map(drop)
 }
 
 fn ledger_lock_path(archive: &Archive) -> PathBuf {
@@ -513,7 +519,7 @@ impl Locks {
         (conflict == Some(LockConflict::Exclusive)).then(|| read_holder(&mut file))
     }
 
-    fn holder_lock_path(&self, kind: HolderLockKind) -> PathBuf {
+    pub(crate) fn holder_lock_path(&self, kind: HolderLockKind) -> PathBuf {
         let name = match kind {
             HolderLockKind::Hold(Hold::Schedule) => ".schedule.lock".to_string(),
             HolderLockKind::Hold(Hold::Alerts) => ".alerts.lock".to_string(),
@@ -715,15 +721,39 @@ fn find_held_lock_with(
     })
 }
 
-/// Opens a lock file, which its owner alone may open.
-fn open_lock_file(archive: &Archive, path: &Path) -> Result<File> {
+/// Opens a lock file, which its owner alone may open. If others may, one of them can have it open and
+/// lock it for ever: then it is replaced, unless a run holds its lock, since a new file at its path is
+/// another lock.
+pub(crate) fn open_lock_file(archive: &Archive, path: &Path) -> Result<File> {
     archive.open_or_create_directory(&Path::new(PROGRAM_DIRECTORY_NAME).join("locks"))?;
+    let file = open_or_create(path)?;
+    if archive.is_private(&file, path)? {
+        return Ok(file);
+    }
+    // Two processes that both find such a file must not remove each other's replacement.
+    let guard_path = archive.program_path("locks").join(".replaced.lock");
+    let guard = open_or_create(&guard_path)?;
+    while !sys::try_lock(guard.as_fd()).with_path("lock", &guard_path)? {
+        std::thread::sleep(HOLDER_READ_INTERVAL);
+    }
+    let file = open_or_create(path)?;
+    let held =
+        sys::lock_conflict(file.as_fd()).with_path("lock", path)? == Some(LockConflict::Exclusive);
+    let file = if archive.is_private(&file, path)? || held {
+        Ok(file)
+    } else {
+        std::fs::remove_file(path).with_path("replace", path)?;
+        open_or_create(path)
+    };
+    sys::unlock(guard.as_fd());
+    file
+}
+
+fn open_or_create(path: &Path) -> Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
-    let file = durable::open_nofollow_nonblocking(path, options.mode(LOCK_FILE_MODE.as_raw_mode()))
-        .with_path("open the lock", path)?;
-    archive.repair_file(&file, LOCK_FILE_MODE, path)?;
-    Ok(file)
+    durable::open_nofollow_nonblocking(path, options.mode(LOCK_FILE_MODE))
+        .with_path("open the lock", path)
 }
 
 /// Returns whether the path still leads to this open file.

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io::Read;
 use std::os::fd::AsFd;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -25,6 +25,7 @@ use crate::base::digest::Digest;
 use crate::base::durable::{self, NewFile, UnsyncedObject};
 use crate::base::error::{Error, ErrorKind, PathContext, Result};
 use crate::base::sys;
+use crate::store::file::lock::open_lock_file;
 use crate::store::versions::{StoredVersion, VersionDeletion, VersionDraft, Versions};
 use crate::transport::Stamp;
 
@@ -112,15 +113,6 @@ impl FileVersions {
         let mut kept = Vec::with_capacity(bytes.len() + 1);
         let read = (&file).take(bytes.len() as u64 + 1).read_to_end(&mut kept);
         (read.is_ok() && kept == bytes).then_some(file)
-    }
-
-    fn open_lock_file(&self) -> Result<File> {
-        let directory = Path::new(PROGRAM_DIRECTORY_NAME).join("locks");
-        self.archive.open_or_create_directory(&directory)?;
-        let path = self.lock_path();
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false);
-        durable::open_own_file(&path, options.mode(0o600)).with_path("open the lock", &path)
     }
 
     fn lock_path(&self) -> PathBuf {
@@ -230,7 +222,7 @@ impl Versions for FileVersions {
 
     fn note_check(&self) {
         let now = SystemTime::from(self.clock.now());
-        let noted = self.open_lock_file().and_then(|file| {
+        let noted = open_lock_file(&self.archive, &self.lock_path()).and_then(|file| {
             let noted = file.write_all_at(CHECK_MARK, 0);
             noted
                 .and_then(|()| file.set_modified(now))
@@ -247,7 +239,7 @@ impl Versions for FileVersions {
     }
 
     fn lock_for_deletion(&self) -> Result<Box<dyn VersionDeletion + '_>> {
-        let file = self.open_lock_file()?;
+        let file = open_lock_file(&self.archive, &self.lock_path())?;
         durable::wait_for_lock(&file, &self.lock_path(), self.clock.as_ref())?;
         Ok(Box::new(Deletion {
             versions: self,

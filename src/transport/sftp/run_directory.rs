@@ -232,8 +232,10 @@ impl SftpDirectory {
             self.client
                 .reply_error("move aside", &self.memory_path, reply)
         };
+        // An object there was displaced, whatever the server replies.
+        let has_moved = answers.get(1).and_then(reply_attrs).is_some();
         let error = match answers.first().and_then(status_code) {
-            Some(status::OK) if answers.get(1).and_then(reply_attrs).is_some() => {
+            Some(_) if has_moved => {
                 return Ok(SwapOutcome {
                     method: SwapMethod::Remove,
                     displaced: vec![name],
@@ -247,7 +249,8 @@ impl SftpDirectory {
             Some(_) => refused(),
             None => return Err(refused()),
         };
-        let _ = self.remove_name(&name);
+        // The memory may still get there: a directory that holds anything stays.
+        let _ = self.remove_run_directory(staged);
         Err(error)
     }
 
