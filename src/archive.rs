@@ -5,10 +5,12 @@
 //! below the directory `quarantine` in it. The program's own files are in `<archive_dir>/.shepherd/`.
 
 mod entry;
+mod entry_directory;
 mod entry_draft;
 mod expected;
+mod file_system;
 pub mod index;
-mod ownership;
+mod permissions;
 mod pins;
 mod quarantine;
 mod root_pin;
@@ -18,16 +20,15 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use chrono::{DateTime, FixedOffset};
-use rustix::fs::{self, AtFlags, DirEntry, FileType, Mode, OFlags, StatVfsMountFlags};
+use rustix::fs::{self, AtFlags, DirEntry, FileType, Mode, OFlags};
 use rustix::io::Errno;
-use serde::Serialize;
 
 use crate::base::digest::{Digest, Hasher};
 use crate::base::durable::{self, NewFile, UnsyncedObject};
@@ -38,11 +39,15 @@ pub use entry::{
     ArchiveEntry, BaseContent, EntryKind, WrittenEntry, format_entry_name, format_scratch_header,
     format_stamp, has_scratch_header, parse_entry_name, strip_scratch_header,
 };
+use entry_directory::{EntryDirectory, EntryNames};
 pub use entry_draft::EntryDraft;
 pub use expected::{ArchiveIdReader, ExpectedArchive};
-use ownership::{check_directory_owner, may_change_owner_and_mode};
+pub use file_system::{DiskSpace, free_inodes, read_only_error};
+pub use permissions::Permissions;
 pub use pins::{PinFault, Pins};
-pub use quarantine::{QUARANTINE_DIRECTORY_NAME, is_quarantine_directory};
+pub use quarantine::{
+    QUARANTINE_DIRECTORY_NAME, agent_directory_of, is_quarantine_directory, is_quarantined,
+};
 pub use root_pin::RootPin;
 use root_pin::RootPins;
 
@@ -53,63 +58,23 @@ pub const PROGRAM_DIRECTORY_NAME: &str = ".shepherd";
 /// directory without the other bits syncs it again.
 const UNSYNCED_DIRECTORY_MODE: Mode = Mode::RUSR.union(Mode::XUSR);
 
+/// How an entry is opened: an agent may have put a symlink or a FIFO in its place.
+const ENTRY_OPEN_FLAGS: OFlags = OFlags::RDONLY
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::CLOEXEC);
+
 /// Maximum depth of the search for directories of agents that left the config.
 const MAX_SEARCH_DEPTH: usize = 32;
 
-/// Unit of the number of blocks in the status of a file.
-const STAT_BLOCK_BYTES: u64 = 512;
-
-/// Space on a file system.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct DiskSpace {
-    /// Bytes that this user may still write.
-    pub free_bytes: u64,
-    /// Bytes that are in use or that this user may still write: as in the percentage of `df`,
-    /// without those that are reserved for root.
-    pub total_bytes: u64,
-}
-
-/// Location, modes and group of the archive.
+/// The archive at a directory.
 #[derive(Clone, Debug)]
 pub struct Archive {
     root: PathBuf,
-    directory_mode: Mode,
-    entry_mode: Mode,
-    /// Mode of the program's own files, apart from those with words of entries.
-    file_mode: Mode,
-    group: Option<u32>,
+    permissions: Permissions,
     root_pins: RootPins,
     /// The archive that the config names, if it names one.
     expected: Option<ExpectedArchive>,
-}
-
-/// An open directory with entries.
-struct OpenDirectory {
-    fd: OwnedFd,
-    /// Its path below `archive_dir`.
-    subdir: PathBuf,
-}
-
-/// The names of entries in a directory and its quarantine.
-#[derive(Default)]
-struct EntryNames {
-    directories: Vec<OpenDirectory>,
-    /// Each with the index of its directory.
-    names: Vec<(usize, EntryName)>,
-}
-
-impl EntryNames {
-    fn add_directory(&mut self, fd: OwnedFd, subdir: &Path, path: &Path) -> Result<()> {
-        for item in fs::Dir::read_from(&fd).with_path("list", path)? {
-            let item = item.with_path("list", path)?;
-            let name = item.file_name().to_str().ok().and_then(EntryName::parse);
-            self.names
-                .extend(name.map(|name| (self.directories.len(), name)));
-        }
-        let subdir = subdir.to_path_buf();
-        self.directories.push(OpenDirectory { fd, subdir });
-        Ok(())
-    }
 }
 
 impl Archive {
@@ -120,10 +85,7 @@ impl Archive {
     pub fn new(root: &Path, entry_mode: u32, group: Option<u32>) -> Archive {
         Archive {
             root: root.to_path_buf(),
-            directory_mode: Mode::from_raw_mode(if group.is_some() { 0o2750 } else { 0o700 }),
-            entry_mode: Mode::from_raw_mode(entry_mode),
-            file_mode: Mode::from_raw_mode(if group.is_some() { 0o640 } else { entry_mode }),
-            group,
+            permissions: Permissions::new(root, entry_mode, group),
             root_pins: RootPins::default(),
             expected: None,
         }
@@ -184,19 +146,9 @@ impl Archive {
         self.root.join(PROGRAM_DIRECTORY_NAME).join(name)
     }
 
-    /// Returns whether the members of a group can read the archive.
-    pub fn has_group(&self) -> bool {
-        self.group.is_some()
-    }
-
-    /// Mode of the program's own files in the archive.
-    pub fn file_mode(&self) -> Mode {
-        self.file_mode
-    }
-
-    /// Mode of entries, and of the program's own files with words of entries.
-    pub fn entry_mode(&self) -> Mode {
-        self.entry_mode
+    /// Owner, modes and group of its directories and files.
+    pub fn permissions(&self) -> &Permissions {
+        &self.permissions
     }
 
     /// Opens a directory below `archive_dir`, and creates it if necessary.
@@ -208,13 +160,14 @@ impl Archive {
         self.check_root()?;
         self.check_expected_for_write()?;
         for above in path.ancestors().skip(1) {
-            self.check_owner(above)?;
+            self.permissions.check_owner(above)?;
         }
         let mut at = self.root.clone();
-        if self.group.is_none() {
+        if !self.permissions.has_group() {
             let directory_path = self.root.join(path);
             if let Ok(directory) = durable::open_directory_errno(&directory_path) {
-                self.repair_mode(&directory, &directory_path)?;
+                self.permissions
+                    .repair_directory(&directory, &directory_path)?;
                 return Ok(directory);
             }
         }
@@ -230,7 +183,7 @@ impl Archive {
     fn open_or_create_one_directory(&self, path: &Path) -> Result<OwnedFd> {
         match durable::open_directory_errno(path) {
             Ok(directory) => {
-                self.repair_mode(&directory, path)?;
+                self.permissions.repair_directory(&directory, path)?;
                 return Ok(directory);
             }
             // The group needs access to new directories above the archive, too.
@@ -242,131 +195,23 @@ impl Archive {
             },
             // Report this path, not a directory above it, which is checked below.
             Err(errno @ (Errno::LOOP | Errno::NOTDIR)) => {
-                return Err(self.open_directory_error(errno, path));
+                return Err(open_directory_error(&self.root, errno, path));
             }
             Err(_) => {}
         }
+        let mode = self.permissions.mode_of_directory(path);
         let unsynced = if path.starts_with(&self.root) {
             UNSYNCED_DIRECTORY_MODE
         } else {
-            self.directory_mode
+            mode
         };
         if let (true, Some(parent)) = (path == self.root, path.parent()) {
             durable::sync_directory_name(parent)
                 .map_err(|error| error.with_context(format!("cannot create {}", path.display())))?;
         }
         let directory = durable::create_directory(path, unsynced)?;
-        self.apply_attributes(&directory, self.mode_of_directory(path), path)?;
+        self.permissions.apply(&directory, mode, path)?;
         Ok(directory)
-    }
-
-    /// Converts the error of opening a directory; `path` is whole. A symlink in place of a directory
-    /// that no key of the config names has a hint of its own.
-    fn open_directory_error(&self, errno: Errno, path: &Path) -> Error {
-        let error = durable::open_directory_error(errno, path);
-        let is_fixed = self.is_quarantine(path)
-            || path
-                .strip_prefix(&self.root)
-                .is_ok_and(|below| below.starts_with(PROGRAM_DIRECTORY_NAME));
-        let is_symlink =
-            is_fixed && std::fs::symlink_metadata(path).is_ok_and(|it| it.is_symlink());
-        if !is_symlink {
-            return error;
-        }
-        let message = format!("{} is a symlink, which is never followed", path.display());
-        Error::new(error.kind(), message).with_hint(
-            "remove the symlink: a run creates the directory again; move the files of the old one \
-             there, if they belong to it",
-        )
-    }
-
-    /// Returns the mode of a directory; `path` is whole.
-    fn mode_of_directory(&self, path: &Path) -> Mode {
-        if self.is_quarantine(path) {
-            quarantine::DIRECTORY_MODE
-        } else {
-            self.directory_mode
-        }
-    }
-
-    /// Returns whether a directory is a quarantine; `path` is whole.
-    fn is_quarantine(&self, path: &Path) -> bool {
-        path.strip_prefix(&self.root)
-            .is_ok_and(is_quarantine_directory)
-    }
-
-    /// Restores the mode of a directory. A run that was killed between creating the directory and
-    /// setting its mode leaves one that lacks bits, and whose name may not be on the disk. Further
-    /// bits are the operator's choice, except in the program's own directories and in quarantines,
-    /// which have exactly their mode.
-    fn repair_mode(&self, directory: &OwnedFd, path: &Path) -> Result<()> {
-        let Ok(relative_path) = path.strip_prefix(&self.root) else {
-            return Ok(());
-        };
-        let stat = fs::fstat(directory).with_path("stat", path)?;
-        check_directory_owner(&stat, path)?;
-        let is_quarantine = is_quarantine_directory(relative_path);
-        let (mode, wanted_mode) = (
-            stat.st_mode & 0o7777,
-            self.mode_of_directory(path).as_raw_mode(),
-        );
-        let is_lacking = mode & wanted_mode != wanted_mode
-            || !is_quarantine && self.group.is_some_and(|group| group != stat.st_gid);
-        let is_own = is_quarantine || relative_path.starts_with(PROGRAM_DIRECTORY_NAME);
-        let repaired_mode = if is_own {
-            wanted_mode
-        } else {
-            mode | wanted_mode
-        };
-        if may_change_owner_and_mode(&stat) && (is_lacking || mode != repaired_mode) {
-            if is_lacking {
-                durable::sync_directory_name(path)?;
-            }
-            self.apply_attributes(directory, Mode::from_raw_mode(repaired_mode), path)?;
-        }
-        Ok(())
-    }
-
-    /// Gives a directory of the archive, or a file of the program, its group and mode, because the
-    /// umask may have cleared bits. A change of owner clears the set-group bit, so the mode follows
-    /// it. A quarantine has no group.
-    fn apply_attributes(&self, file: impl AsFd, mode: Mode, path: &Path) -> Result<()> {
-        if !self.is_quarantine(path) {
-            self.set_group(&file, path)?;
-        }
-        fs::fchmod(file, mode).with_path("set the mode of", path)
-    }
-
-    /// Gives one of the program's own files its group and mode if it lacks them: it is new, or a
-    /// run was killed before it set them.
-    ///
-    /// # Errors
-    /// The system's error.
-    pub fn repair_program_file(&self, file: impl AsFd, path: &Path) -> Result<()> {
-        self.repair_file(file, self.file_mode, path)
-    }
-
-    /// Gives a file its group and a mode, if it lacks them.
-    ///
-    /// # Errors
-    /// The system's error.
-    fn repair_file(&self, file: impl AsFd, mode: Mode, path: &Path) -> Result<()> {
-        let stat = fs::fstat(&file).with_path("stat", path)?;
-        let is_right = stat.st_mode & 0o7777 == mode.as_raw_mode()
-            && self.group.is_none_or(|group| group == stat.st_gid);
-        if is_right || !may_change_owner_and_mode(&stat) {
-            return Ok(());
-        }
-        self.apply_attributes(file, mode, path)
-    }
-
-    /// Returns whether only its owner may open a file, or this process may not change its mode.
-    ///
-    /// # Errors
-    /// The system's error.
-    pub fn is_private(&self, file: impl AsFd, path: &Path) -> Result<bool> {
-        let stat = fs::fstat(&file).with_path("stat", path)?;
-        Ok(stat.st_mode & 0o077 == 0 || !may_change_owner_and_mode(&stat))
     }
 
     /// Replaces one of the program's own files as a whole.
@@ -377,8 +222,9 @@ impl Archive {
     pub fn replace_program_file(&self, path: &Path, bytes: &[u8]) -> Result<()> {
         self.check_root()?;
         self.check_expected_for_write()?;
-        durable::replace_file(path, bytes, self.file_mode)?;
-        self.repair_program_file(File::open(path).with_path("open", path)?, path)
+        durable::replace_file(path, bytes, self.permissions.file_mode())?;
+        self.permissions
+            .repair_own_file(File::open(path).with_path("open", path)?, path)
     }
 
     /// Removes what killed processes have left of replacements of the program's own files, and of
@@ -402,14 +248,6 @@ impl Archive {
         }
     }
 
-    fn set_group(&self, file: impl AsFd, path: &Path) -> Result<()> {
-        match self.group {
-            Some(group) => fs::fchown(file, None, Some(fs::Gid::from_raw(group)))
-                .with_path("give to archive_group", path),
-            None => Ok(()),
-        }
-    }
-
     /// Starts an entry in the directory `subdir`: an agent's, or its quarantine.
     ///
     /// # Errors
@@ -419,11 +257,11 @@ impl Archive {
         let mode = if is_quarantine_directory(subdir) {
             quarantine::ENTRY_MODE
         } else {
-            self.entry_mode
+            self.permissions.entry_mode()
         };
         let directory = Arc::new(self.open_or_create_directory(subdir)?);
         let file = NewFile::create(&directory, &path, mode)?;
-        self.apply_attributes(file.file(), mode, &path)?;
+        self.permissions.apply(file.file(), mode, &path)?;
         Ok(EntryDraft::new(subdir, file))
     }
 
@@ -445,9 +283,7 @@ impl Archive {
     /// As [`Archive::list_entries`].
     pub fn list_entries_with_usage(&self, subdir: &Path) -> Result<Vec<(ArchiveEntry, u64)>> {
         let listed = self.list_entry_names(subdir)?;
-        let entries = listed.names.iter().map(|(directory, name)| {
-            self.stat_entry_with_usage(&listed.directories[*directory], name)
-        });
+        let entries = listed.iter().map(|(directory, name)| directory.stat(name));
         entries.filter_map(Result::transpose).collect()
     }
 
@@ -467,14 +303,13 @@ impl Archive {
         let listed = self.list_entry_names(subdir)?;
         let mut kept = !keep_newest;
         let mut expired = Vec::new();
-        for (directory, name) in listed.names.iter().rev() {
+        for (directory, name) in listed.iter().rev() {
             let old = zone.resolve(name.stamp) < limit;
             // Most entries are new; the stat of those is not needed.
             if kept && !old {
                 continue;
             }
-            let directory = &listed.directories[*directory];
-            let Some(entry) = self.stat_entry(directory, name)? else {
+            let Some((entry, _)) = directory.stat(name)? else {
                 continue;
             };
             if kept && old && entry.modified < limit.timestamp() {
@@ -550,123 +385,24 @@ impl Archive {
     /// # Errors
     /// The system's error.
     pub fn find_entry(&self, path: &Path) -> Result<Option<ArchiveEntry>> {
-        let (Some(subdir), Some(name)) = (path.parent(), path.file_name()) else {
+        let Ok((subdir, name)) = split_entry_path(path) else {
             return Ok(None);
         };
-        if !is_below_archive(path) {
-            return Ok(None);
-        }
         let Some(name) = name.to_str().and_then(EntryName::parse) else {
             return Ok(None);
         };
         self.check_expected()?;
-        let directory = self.root.join(subdir);
-        match durable::open_directory_errno(&directory) {
-            Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
-            Err(errno) => Err(durable::open_directory_error(errno, &directory)),
-            Ok(fd) => {
-                let subdir = subdir.to_path_buf();
-                self.stat_entry(&OpenDirectory { fd, subdir }, &name)
-            }
-        }
+        let absent = &[Errno::NOENT, Errno::NOTDIR];
+        let Some(directory) = EntryDirectory::open(&self.root, subdir, absent)? else {
+            return Ok(None);
+        };
+        Ok(directory.stat(&name)?.map(|(entry, _)| entry))
     }
 
-    /// Lists the names of entries in a directory and its quarantine, oldest first; none where the
-    /// directory does not exist.
+    /// Lists the names in a directory and its quarantine, as [`EntryNames::list`] does.
     fn list_entry_names(&self, subdir: &Path) -> Result<EntryNames> {
         self.check_expected()?;
-        let path = self.root.join(subdir);
-        let mut listed = EntryNames::default();
-        match durable::open_directory_errno(&path) {
-            Err(Errno::NOENT) => return Ok(listed),
-            Err(errno) => return Err(durable::open_directory_error(errno, &path)),
-            Ok(fd) => listed.add_directory(fd, subdir, &path)?,
-        }
-        self.add_quarantine(subdir, &mut listed)?;
-        listed
-            .names
-            .sort_by_key(|(directory, name)| (name.stamp, name.number, name.kind, *directory));
-        Ok(listed)
-    }
-
-    /// Adds the names in the quarantine of a directory; none where it has no quarantine that this
-    /// process may list.
-    fn add_quarantine(&self, subdir: &Path, listed: &mut EntryNames) -> Result<()> {
-        let Some(quarantine) = quarantine::quarantine_of(subdir) else {
-            return Ok(());
-        };
-        let path = self.root.join(&quarantine);
-        match durable::open_directory_errno(&path) {
-            // The quarantine is absent, is another object, or may not be read.
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS) => Ok(()),
-            Err(errno) => Err(durable::open_directory_error(errno, &path)),
-            Ok(fd) => listed.add_directory(fd, &quarantine, &path),
-        }
-    }
-
-    /// Returns the entry of a name; none when it is gone or not a regular file.
-    fn stat_entry(
-        &self,
-        directory: &OpenDirectory,
-        name: &EntryName,
-    ) -> Result<Option<ArchiveEntry>> {
-        let found = self.stat_entry_with_usage(directory, name)?;
-        Ok(found.map(|(entry, _)| entry))
-    }
-
-    /// Returns the entry of a name and the number of bytes that it takes on the disk; none when it
-    /// is gone or not a regular file.
-    fn stat_entry_with_usage(
-        &self,
-        directory: &OpenDirectory,
-        name: &EntryName,
-    ) -> Result<Option<(ArchiveEntry, u64)>> {
-        let subdir = &directory.subdir;
-        let stat = match fs::statat(&directory.fd, &name.text, AtFlags::SYMLINK_NOFOLLOW) {
-            Err(Errno::NOENT) => return Ok(None),
-            result => result.with_path("stat an entry in", &self.root.join(subdir))?,
-        };
-        let file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-        let entry = || ArchiveEntry {
-            path: subdir.join(&name.text),
-            kind: name.kind,
-            stamp: name.stamp,
-            number: name.number,
-            size: stat.st_size as u64,
-            modified: stat.st_mtime,
-        };
-        Ok(file.then(|| (entry(), stat.st_blocks as u64 * STAT_BLOCK_BYTES)))
-    }
-
-    /// Returns how much of the archive's file system is free; `None` if it does not say.
-    pub fn disk_space(&self) -> Option<DiskSpace> {
-        // The directory may not exist yet.
-        let statvfs = self.root.ancestors().find_map(|it| fs::statvfs(it).ok())?;
-        let used_blocks = statvfs.f_blocks.saturating_sub(statvfs.f_bfree);
-        let total_blocks = used_blocks.saturating_add(statvfs.f_bavail);
-        Some(DiskSpace {
-            free_bytes: statvfs.f_bavail.saturating_mul(statvfs.f_frsize),
-            total_bytes: total_blocks.saturating_mul(statvfs.f_frsize),
-        })
-    }
-
-    /// Returns why no run can write the archive, if its file system is read-only.
-    pub fn read_only_error(&self) -> Option<Error> {
-        let statvfs = self.root.ancestors().find_map(|it| fs::statvfs(it).ok())?;
-        if !statvfs.f_flag.contains(StatVfsMountFlags::RDONLY) {
-            return None;
-        }
-        let message = format!("{} is on a read-only file system", self.root.display());
-        Some(Error::new(ErrorKind::Host, message).with_hint(
-            "remount it for writing; the kernel may have made it read-only after an error: see dmesg",
-        ))
-    }
-
-    /// Returns how many more files this user can create on the archive's file system; none if it
-    /// has no fixed number.
-    pub fn free_inodes(&self) -> Option<u64> {
-        let statvfs = self.root.ancestors().find_map(|it| fs::statvfs(it).ok())?;
-        (statvfs.f_files > 0).then_some(statvfs.f_favail)
+        EntryNames::list(&self.root, subdir)
     }
 
     /// Opens an entry for reading, without following symlinks.
@@ -675,18 +411,11 @@ impl Archive {
     /// The system's error.
     pub fn open_entry(&self, entry: &Path) -> Result<File> {
         let path = self.root.join(entry);
-        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-            return Err(not_an_entry_error(entry));
+        let (subdir, name) = split_entry_path(entry)?;
+        let Some(directory) = EntryDirectory::open(&self.root, subdir, &[Errno::NOENT])? else {
+            return Err(entry_gone_error(&path));
         };
-        if !is_below_archive(entry) {
-            return Err(not_an_entry_error(entry));
-        }
-        let directory = match durable::open_directory_errno(parent) {
-            Err(Errno::NOENT) => return Err(entry_gone_error(&path)),
-            directory => directory.map_err(|errno| durable::open_directory_error(errno, parent))?,
-        };
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        match fs::openat(&directory, name, flags, Mode::empty()) {
+        match fs::openat(&directory.fd, name, ENTRY_OPEN_FLAGS, Mode::empty()) {
             Err(Errno::NOENT) => Err(entry_gone_error(&path)),
             file => Ok(File::from(file.with_path("read", &path)?)),
         }
@@ -725,27 +454,19 @@ impl Archive {
     /// `archive_dir`.
     pub fn delete_entry(&self, entry: &ArchiveEntry) -> Result<bool> {
         let path = self.root.join(&entry.path);
-        let name = entry.path.file_name().and_then(OsStr::to_str);
-        let (Some(subdir), Some(name)) = (entry.path.parent(), name.and_then(EntryName::parse))
-        else {
+        let (subdir, name) = split_entry_path(&entry.path)?;
+        let Some(name) = name.to_str().and_then(EntryName::parse) else {
             return Err(not_an_entry_error(&entry.path));
         };
-        if !is_below_archive(&entry.path) {
-            return Err(not_an_entry_error(&entry.path));
-        }
-        let opened = durable::open_directory_errno(&self.root.join(subdir));
+        let opened = EntryDirectory::open(&self.root, subdir, &[Errno::NOENT]);
         // Behind the open: what is opened now is in the directory that this finds.
         self.check_root()?;
-        let fd = match opened {
-            Err(Errno::NOENT) => return Ok(false),
-            opened => opened
-                .map_err(|errno| durable::open_directory_error(errno, &self.root.join(subdir)))?,
+        let Some(directory) = opened? else {
+            return Ok(false);
         };
-        let subdir = subdir.to_path_buf();
-        let directory = OpenDirectory { fd, subdir };
-        match self.stat_entry(&directory, &name)? {
+        match directory.stat(&name)? {
             None => return Ok(false),
-            Some(now) if now == *entry => {}
+            Some((now, _)) if now == *entry => {}
             Some(_) => {
                 let path = entry.path.display();
                 let message = format!("{path} was replaced since it was listed");
@@ -757,6 +478,24 @@ impl Archive {
             deleted => deleted.with_path("delete", &path).map(|()| true),
         }
     }
+}
+
+/// Converts the error of opening a directory; `path` is whole. A symlink in place of a directory
+/// that no key of the config names has a hint of its own.
+fn open_directory_error(root: &Path, errno: Errno, path: &Path) -> Error {
+    let error = durable::open_directory_error(errno, path);
+    let is_fixed = path.strip_prefix(root).is_ok_and(|below| {
+        is_quarantine_directory(below) || below.starts_with(PROGRAM_DIRECTORY_NAME)
+    });
+    let is_symlink = is_fixed && std::fs::symlink_metadata(path).is_ok_and(|it| it.is_symlink());
+    if !is_symlink {
+        return error;
+    }
+    let message = format!("{} is a symlink, which is never followed", path.display());
+    Error::new(error.kind(), message).with_hint(
+        "remove the symlink: a run creates the directory again; move the files of the old one \
+         there, if they belong to it",
+    )
 }
 
 /// File systems on which a directory has a link for its name, one for `.`, and one for each
@@ -808,6 +547,13 @@ pub fn is_below_archive(entry: &Path) -> bool {
         .peek()
         .is_some_and(|first| first.as_os_str() != PROGRAM_DIRECTORY_NAME)
         && parts.all(|part| matches!(part, Component::Normal(_)))
+}
+
+/// Splits the path of an entry into its directory, below `archive_dir`, and its name.
+fn split_entry_path(entry: &Path) -> Result<(&Path, &OsStr)> {
+    let parts = entry.parent().zip(entry.file_name());
+    let parts = parts.filter(|_| is_below_archive(entry));
+    parts.ok_or_else(|| not_an_entry_error(entry))
 }
 
 fn not_an_entry_error(entry: &Path) -> Error {

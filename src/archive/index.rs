@@ -185,10 +185,11 @@ impl ArchiveIndex {
         ArchiveIndex::remove(archive)?;
         let mut options = OpenOptions::new();
         options.write(true).create_new(true);
-        options.mode(archive.entry_mode().as_raw_mode());
+        let permissions = archive.permissions();
+        options.mode(permissions.entry_mode().as_raw_mode());
         let file = durable::open_nofollow_nonblocking(&path, &mut options)
             .with_path("create the index", &path)?;
-        archive.repair_file(&file, archive.entry_mode(), &path)?;
+        permissions.repair_file(&file, permissions.entry_mode(), &path)?;
         let index = ArchiveIndex::connect(&path).map_err(|error| index_error(&path, &error))?;
         index
             .create_schema()

@@ -13,7 +13,7 @@ use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-use super::{Archive, PROGRAM_DIRECTORY_NAME};
+use super::{Archive, PROGRAM_DIRECTORY_NAME, agent_directory_of};
 use crate::base::durable;
 use crate::base::error::{self, Error, Result};
 
@@ -49,7 +49,7 @@ impl PinFault {
     /// Returns whether the line may have been meant for this entry.
     pub fn may_concern(&self, entry: &Path) -> bool {
         let directory = self.directory.as_deref();
-        directory.is_none_or(|directory| Archive::agent_directory_of(entry) == directory)
+        directory.is_none_or(|directory| agent_directory_of(entry) == directory)
     }
 }
 
@@ -129,7 +129,7 @@ impl Pins {
             // An entry in quarantine may have got its name in the directory above.
             let directory = entry
                 .parent()
-                .map(|_| Archive::agent_directory_of(&entry))
+                .map(|_| agent_directory_of(&entry))
                 .filter(is_known);
             Some(PinFault {
                 pins_path: self.archive.program_path(PINS_FILE_NAME),

@@ -5,16 +5,15 @@
 //! its usual mode and a name among the other entries, and loses the one in the quarantine once the
 //! ledger has recorded the new one.
 
-use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{self, AtFlags, Mode, OFlags};
+use rustix::fs::{self, AtFlags, Mode};
 use rustix::io::Errno;
 
 use super::entry::{EntryKind, WrittenEntry, format_stamped_name, stamp_of_name};
 use super::entry_draft::next_free_number;
-use super::{Archive, EntryNames, is_below_archive, not_an_entry_error};
+use super::{Archive, ENTRY_OPEN_FLAGS, EntryNames, not_an_entry_error, split_entry_path};
 use crate::base::durable;
 use crate::base::error::{Error, ErrorKind, PathContext, Result};
 
@@ -47,35 +46,35 @@ pub(super) fn quarantine_of(subdir: &Path) -> Option<PathBuf> {
     has_one.then(|| subdir.join(QUARANTINE_DIRECTORY_NAME))
 }
 
+/// Returns whether an entry, a path below `archive_dir`, is in quarantine.
+pub fn is_quarantined(entry: &Path) -> bool {
+    entry.parent().is_some_and(is_quarantine_directory)
+}
+
+/// Returns the directory of the agent that an entry belongs to: of one in quarantine, the
+/// directory above.
+pub fn agent_directory_of(entry: &Path) -> &Path {
+    let directory = entry.parent().unwrap_or(Path::new(""));
+    if is_quarantine_directory(directory) {
+        directory.parent().unwrap_or(directory)
+    } else {
+        directory
+    }
+}
+
 impl Archive {
-    /// Returns whether an entry, a path below `archive_dir`, is in quarantine.
-    pub fn is_quarantined(entry: &Path) -> bool {
-        entry.parent().is_some_and(is_quarantine_directory)
-    }
-
-    /// Returns the directory of the agent that an entry belongs to: of one in quarantine, the
-    /// directory above.
-    pub fn agent_directory_of(entry: &Path) -> &Path {
-        let directory = entry.parent().unwrap_or(Path::new(""));
-        if is_quarantine_directory(directory) {
-            directory.parent().unwrap_or(directory)
-        } else {
-            directory
-        }
-    }
-
     /// Returns the number of entries in the quarantine of the directory `subdir`, as far as this
     /// process may list it.
     pub fn count_quarantined(&self, subdir: &Path) -> usize {
         let mut listed = EntryNames::default();
         // One that cannot be listed is reported where its entries are.
-        let _ = self.add_quarantine(subdir, &mut listed);
-        listed.names.len()
+        let _ = listed.add_quarantine(&self.root, subdir);
+        listed.iter().count()
     }
 
     /// Returns whether the directory `subdir` has a quarantine that this process may not list.
     pub fn has_hidden_quarantine(&self, subdir: &Path) -> bool {
-        let path = quarantine_of(subdir).map(|quarantine| self.root().join(quarantine));
+        let path = quarantine_of(subdir).map(|quarantine| self.root.join(quarantine));
         let opened = path.map(|path| durable::open_directory_errno(&path));
         matches!(opened, Some(Err(Errno::ACCESS)))
     }
@@ -93,25 +92,20 @@ impl Archive {
         let (Some(name), Some(stamp)) = (name, stamp) else {
             return Err(not_an_entry_error(entry));
         };
-        let subdir = Archive::agent_directory_of(entry);
+        let subdir = agent_directory_of(entry);
         let source_path = self.root.join(entry.parent().unwrap_or(subdir));
         let source = durable::open_directory(&source_path)?;
         let target_path = self.root.join(subdir);
         let target = self.open_or_create_directory(subdir)?;
-        let file = File::from(
-            fs::openat(
-                &source,
-                name,
-                OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC,
-                Mode::empty(),
-            )
-            .with_path("open", &source_path.join(name))?,
-        );
-        let stat = fs::fstat(&file).with_path("stat", &source_path.join(name))?;
+        let path = source_path.join(name);
+        let file = fs::openat(&source, name, ENTRY_OPEN_FLAGS, Mode::empty());
+        let file = file.with_path("open", &path)?;
+        let stat = fs::fstat(&file).with_path("stat", &path)?;
         let id = (stat.st_dev, stat.st_ino);
         // The directory keeps others out until the entry has its other name.
-        self.apply_attributes(&file, self.entry_mode, &target_path)?;
-        fs::fsync(&file).with_path("sync", &source_path.join(name))?;
+        let mode = self.permissions.entry_mode();
+        self.permissions.apply(&file, mode, &target_path)?;
+        fs::fsync(&file).with_path("sync", &path)?;
         let mut number = 0;
         for _ in 0..MAX_RELEASE_ATTEMPTS {
             let new_name = format_stamped_name(stamp, written.kind, number);
@@ -150,7 +144,8 @@ impl Archive {
     /// # Errors
     /// The system's error.
     pub fn end_release(&self, quarantined: &Path, released: &Path) -> Result<()> {
-        if !Archive::is_quarantined(quarantined) || !is_below_archive(quarantined) {
+        let (subdir, name) = split_entry_path(quarantined)?;
+        if !is_quarantine_directory(subdir) {
             return Err(not_an_entry_error(quarantined));
         }
         let file_id = |entry: &Path| {
@@ -161,14 +156,10 @@ impl Archive {
         if id.is_none() || id != file_id(released) {
             return Ok(());
         }
-        let path = self.root.join(quarantined);
-        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-            return Err(not_an_entry_error(quarantined));
-        };
-        let directory = durable::open_directory(parent)?;
+        let directory = durable::open_directory(&self.root.join(subdir))?;
         match fs::unlinkat(&directory, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
-            Err(errno) => Err(errno).with_path("remove", &path),
+            Err(errno) => Err(errno).with_path("remove", &self.root.join(quarantined)),
         }
     }
 
@@ -182,7 +173,7 @@ impl Archive {
         let Some(stamp) = name.and_then(stamp_of_name) else {
             return Err(not_an_entry_error(entry));
         };
-        let mut draft = self.start_entry(Archive::agent_directory_of(entry))?;
+        let mut draft = self.start_entry(agent_directory_of(entry))?;
         draft.write(content)?;
         draft.finish_stamped(EntryKind::Redacted, stamp)
     }

@@ -253,7 +253,7 @@ fn quarantine_stays_private_in_any_mode() {
         written.path,
         Path::new("scout/quarantine/2026-03-14_0900.md")
     );
-    assert!(Archive::is_quarantined(&written.path));
+    assert!(is_quarantined(&written.path));
     assert_eq!(mode_of(&archive, &written.path), 0o600);
     let quarantine = Path::new("scout/quarantine");
     fs::chmod(archive.root().join(quarantine), Mode::from_raw_mode(0o755)).unwrap();
@@ -262,10 +262,7 @@ fn quarantine_stays_private_in_any_mode() {
     let listed = archive.list_entries(Path::new("scout")).unwrap();
     assert_eq!(listed.len(), 1);
     assert_eq!(listed[0].path, written.path);
-    assert_eq!(
-        Archive::agent_directory_of(&written.path),
-        Path::new("scout")
-    );
+    assert_eq!(agent_directory_of(&written.path), Path::new("scout"));
 }
 
 #[test]
@@ -304,18 +301,14 @@ fn symlink_as_own_directory_has_a_hint_that_helps() {
 
 #[test]
 fn directory_right_below_the_archive_is_no_quarantine() {
-    for (path, is_quarantined) in [
+    for (path, expected) in [
         ("quarantine/2026-03-14_0900.md", false),
         ("quarantine/quarantine/2026-03-14_0900.md", true),
         ("team/scout/quarantine/2026-03-14_0900.md", true),
         ("scout/quarantined/2026-03-14_0900.md", false),
         ("2026-03-14_0900.md", false),
     ] {
-        assert_eq!(
-            Archive::is_quarantined(Path::new(path)),
-            is_quarantined,
-            "{path}"
-        );
+        assert_eq!(is_quarantined(Path::new(path)), expected, "{path}");
     }
 }
 

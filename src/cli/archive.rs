@@ -16,7 +16,7 @@ use super::output::{
     path_cell, text_cell,
 };
 use super::{CommandContext, CommandResult};
-use crate::archive::{Archive, ArchiveEntry, EntryKind, format_stamp};
+use crate::archive::{ArchiveEntry, EntryKind, format_stamp, is_quarantined};
 use crate::base::digest::Digest;
 use crate::base::error::{Error, ErrorKind, PathContext};
 use crate::base::invocation::as_operand;
@@ -156,7 +156,7 @@ impl EntryItem {
             pinned: status.is_pinned,
             recorded: status.is_recorded,
             needed: status.is_needed,
-            quarantined: Archive::is_quarantined(&entry.path),
+            quarantined: is_quarantined(&entry.path),
             findings: status.findings.clone(),
         }
     }

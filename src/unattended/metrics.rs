@@ -8,6 +8,7 @@ use std::path::Path;
 use chrono::{DateTime, Duration, FixedOffset};
 use rustix::fs::Mode;
 
+use crate::archive::DiskSpace;
 use crate::base::durable::{OperatorDirectory, ReplacedFile};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::config::Agent;
@@ -257,7 +258,7 @@ fn add_archive(page: &mut Exposition, engine: &Engine, rows: &[(&Agent, &Observa
     add_usage("agent_archive_bytes", help, &|(_, bytes)| whole(bytes));
     // Without the archive, the file system is another one.
     let is_there = engine.archive().check_expected().is_ok();
-    if let Some(space) = engine.archive().disk_space().filter(|_| is_there) {
+    if let Some(space) = DiskSpace::of(engine.archive().root()).filter(|_| is_there) {
         page.gauge(
             "archive_free_bytes",
             "Free space of the archive's file system.",

@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, FixedOffset};
+use memory_shepherd::archive::DiskSpace;
 use memory_shepherd::base::clock::Clock;
 use memory_shepherd::base::error::{Error, ErrorKind};
 use memory_shepherd::engine::{
@@ -483,7 +484,7 @@ fn refused_undo_raises_nothing() {
 fn full_disk_is_alerted_once() {
     let alerted = AlertedWorld::after_run("on = disk\ndisk_below = 99%");
     // Two percent of the disk, so that less than 99 are free.
-    let space = alerted.world.engine().archive().disk_space().unwrap();
+    let space = DiskSpace::of(alerted.world.engine().archive().root()).unwrap();
     if u128::from(space.free_bytes) * 100 >= u128::from(space.total_bytes) * 99 {
         let file = fs::File::create(alerted.world.root.join("filler")).unwrap();
         let size = space.total_bytes / 50;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crossbeam_channel::unbounded;
-use memory_shepherd::archive::{Archive, EntryKind, WrittenEntry};
+use memory_shepherd::archive::{EntryKind, WrittenEntry, is_quarantined};
 use memory_shepherd::base::clock::SystemClock;
 use memory_shepherd::base::error::{Error, ErrorKind};
 use memory_shepherd::engine::{Engine, FleetEvent, FleetWatcher, Outcome, State, UndoMode};
@@ -220,7 +220,7 @@ fn redacted_copy_has_no_secret_and_undo_has_all() {
     let [entry, copy] = ran.assert_ok().entries.as_slice() else {
         panic!("{:?}", ran.report.results);
     };
-    assert!(Archive::is_quarantined(&entry.path));
+    assert!(is_quarantined(&entry.path));
     assert_eq!(copy.path, Path::new("scout/2026-03-14_0900-redacted.md"));
     assert_eq!(copy.kind, EntryKind::Redacted);
     let text = String::from_utf8(world.read_entry(copy)).unwrap();
@@ -311,7 +311,7 @@ fn memory_that_drifted_is_scanned_as_a_whole() {
     let ran = world.reset();
     let entry = &ran.assert_ok().entries[0];
     assert_eq!(entry.kind, EntryKind::FullBackup);
-    assert!(Archive::is_quarantined(&entry.path));
+    assert!(is_quarantined(&entry.path));
     assert!(
         ran.lines
             .iter()
@@ -328,7 +328,7 @@ fn entry_that_is_too_long_to_scan_stays_in_quarantine() {
     let [entry] = ran.assert_ok().entries.as_slice() else {
         panic!("{:?}", ran.report.results);
     };
-    assert!(Archive::is_quarantined(&entry.path));
+    assert!(is_quarantined(&entry.path));
     let findings = entry.findings.clone().unwrap();
     assert_eq!(findings.describe(), "1.0 MB not scanned");
     let said = format!(
@@ -362,7 +362,7 @@ fn failed_redacted_copy_is_named_in_the_note() {
     let [entry] = ran.assert_ok().entries.as_slice() else {
         panic!("{:?}", ran.report.results);
     };
-    assert!(Archive::is_quarantined(&entry.path));
+    assert!(is_quarantined(&entry.path));
     let note = format!("no redacted copy of {}: ", entry.path.display());
     assert!(ran.note().starts_with(&note), "{}", ran.note());
 }
@@ -467,7 +467,7 @@ fn crash_before_release_leaves_it_to_recovery() {
             .iter()
             .filter_map(|it| it.event.change.entry.as_ref());
         let changed = entries.next_back().unwrap();
-        assert!(!Archive::is_quarantined(&changed.path), "{records:#?}");
+        assert!(!is_quarantined(&changed.path), "{records:#?}");
     });
 }
 
@@ -507,7 +507,7 @@ fn recorded_entry_in_quarantine_is_not_moved() {
     let ran = world.reset_with_engine(&world.engine_with_transport(transport));
     ran.assert_outcome(Outcome::Failed);
     let recorded = only_entry(&world);
-    assert!(Archive::is_quarantined(&recorded.path));
+    assert!(is_quarantined(&recorded.path));
     assert_eq!(recorded.findings, None);
     let ran = world.reset();
     assert_eq!(ran.assert_ok().entries, std::slice::from_ref(&recorded));
@@ -521,7 +521,7 @@ fn exposed_entry_is_not_reused_in_quarantine_mode() {
     fail_reset(&world);
     let world = world.with_general("archive_findings = quarantine");
     let ran = world.reset();
-    assert!(Archive::is_quarantined(&ran.assert_ok().entries[0].path));
+    assert!(is_quarantined(&ran.assert_ok().entries[0].path));
 }
 
 #[test]
@@ -537,7 +537,7 @@ fn pins_and_retention_cover_quarantine() {
     let list = engine.archive().list_entries(Path::new("scout")).unwrap();
     let paths: Vec<PathBuf> = list.into_iter().map(|entry| entry.path).collect();
     assert_eq!(paths.len(), 3);
-    assert!(Archive::is_quarantined(&paths[0]));
+    assert!(is_quarantined(&paths[0]));
     paths.iter().for_each(|path| make_file_old(&world, path));
     world.clock.advance(3 * day);
     world.write_scratch("scout", "- four\n");
@@ -586,7 +586,7 @@ fn quarantine_of_removed_agent_expires_too() {
     }
     let list = world.engine().archive().list_entries(Path::new("ranger"));
     let paths: Vec<PathBuf> = list.unwrap().into_iter().map(|entry| entry.path).collect();
-    assert!(paths.len() == 2 && paths.iter().all(|path| Archive::is_quarantined(path)));
+    assert!(paths.len() == 2 && paths.iter().all(|path| is_quarantined(path)));
     let world = world.without_agent("ranger");
     paths.iter().for_each(|path| make_file_old(&world, path));
     // Two runs a day apart have to agree on the date.

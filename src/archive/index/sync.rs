@@ -20,7 +20,8 @@ use rustix::io::Errno;
 
 use super::{ArchiveIndex, ENTRY_SOURCE, WordCollector, first_place, index_error, minute_of};
 use crate::archive::entry::EntryName;
-use crate::archive::{Archive, EntryKind, OpenDirectory};
+use crate::archive::entry_directory::EntryDirectory;
+use crate::archive::{Archive, EntryKind};
 use crate::base::durable;
 use crate::base::error::{Error, ErrorKind, PathContext, Result};
 
@@ -244,15 +245,10 @@ impl Update<'_> {
         if is_unchanged && self.scope == Scope::ChangedDirectories {
             return Ok(());
         }
-        let mut listed = self.archive.list_entry_names(Path::new(name))?;
-        // Its quarantine is left out.
-        let own = |directory: &OpenDirectory| directory.subdir == Path::new(name);
-        let Some(own) = listed.directories.iter().position(own) else {
+        let listed = self.archive.list_entry_names(Path::new(name))?;
+        let Some((directory, names)) = listed.into_own() else {
             return Ok(());
         };
-        let names = listed.names.into_iter().filter(|(at, _)| *at == own);
-        let names: Vec<EntryName> = names.map(|(_, name)| name).collect();
-        let directory = listed.directories.swap_remove(own).fd;
         let transaction = begin(connection).map_err(failed)?;
         let directory_id = match known {
             Some((id, _)) => id,
@@ -273,7 +269,7 @@ impl Update<'_> {
     fn compare_entries(
         &mut self,
         transaction: &Transaction<'_>,
-        directory: &OwnedFd,
+        directory: &EntryDirectory,
         (directory_id, path): (i64, &str),
         names: Vec<EntryName>,
     ) -> rusqlite::Result<()> {
@@ -285,7 +281,7 @@ impl Update<'_> {
                 if self.scope == Scope::ChangedDirectories {
                     continue;
                 }
-                let stat = statat(directory, &entry.text, AtFlags::SYMLINK_NOFOLLOW);
+                let stat = statat(&directory.fd, &entry.text, AtFlags::SYMLINK_NOFOLLOW);
                 if stat.is_ok_and(|stat| known.is_same(&stat)) {
                     continue;
                 }

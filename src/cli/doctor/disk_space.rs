@@ -3,6 +3,7 @@
 use chrono::Duration;
 
 use super::{DoctorReport, FleetSubject};
+use crate::archive::{self, DiskSpace};
 use crate::base::quantity::{describe_size, format_count};
 use crate::engine::ArchiveGrowth;
 
@@ -23,7 +24,7 @@ pub(super) fn check_disk_space(report: &mut DoctorReport, fleet: &FleetSubject<'
             return report.add_warning(text, "put the ledger right first");
         }
     };
-    let Some(disk) = archive.disk_space() else {
+    let Some(disk) = DiskSpace::of(archive.root()) else {
         return report.add_warning(
             format!("the file system of {root} does not say how much is free"),
             "watch the free space by the means of that file system",
@@ -38,7 +39,7 @@ pub(super) fn check_disk_space(report: &mut DoctorReport, fleet: &FleetSubject<'
     let left = ArchiveGrowth::days_until(disk.free_bytes, growth.bytes, growth.days);
     report_days_left(report, fleet, &format!("{free}, {rate}"), left);
     // Some file systems have as many inodes as space allows, and say 0.
-    if let Some(inodes) = archive.free_inodes() {
+    if let Some(inodes) = archive::free_inodes(archive.root()) {
         let left = ArchiveGrowth::days_until(inodes, growth.entries, growth.days);
         let entries = format_count(growth.entries, "entry");
         let text =

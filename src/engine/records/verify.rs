@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
 
-use crate::archive::{self, Archive, WrittenEntry};
+use crate::archive::{self, WrittenEntry, agent_directory_of, is_quarantined};
 use crate::base::digest::Digest;
 use crate::base::durable;
 use crate::base::error::{Error, ErrorKind, Result};
@@ -405,8 +405,8 @@ impl Verifier {
         let mut hidden: BTreeMap<&Path, u64> = BTreeMap::new();
         for (number, (path, (digest, size, seq))) in claims.entries.iter().enumerate() {
             progress.step(VerifyProgress::Entries(number as u64, of))?;
-            if Archive::is_quarantined(path) {
-                let directory = Archive::agent_directory_of(path);
+            if is_quarantined(path) {
+                let directory = agent_directory_of(path);
                 if self.context.archive().has_hidden_quarantine(directory) {
                     *hidden.entry(directory).or_default() += 1;
                     continue;
@@ -491,12 +491,7 @@ impl Verifier {
         let agents = self.context.config().agents.iter();
         let mut directories: BTreeSet<&Path> =
             agents.map(|it| it.archive_subdir.as_ref()).collect();
-        directories.extend(
-            claims
-                .entries
-                .keys()
-                .map(|path| Archive::agent_directory_of(path)),
-        );
+        directories.extend(claims.entries.keys().map(|path| agent_directory_of(path)));
         let mut unknown = HashSet::new();
         for directory in directories
             .into_iter()

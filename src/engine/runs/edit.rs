@@ -10,7 +10,7 @@ use super::plan::{
     UndoneRun,
 };
 use super::undo::{AgentRecords, read_file_state, rebuild_files};
-use crate::archive::EntryKind;
+use crate::archive::{self, EntryKind};
 use crate::base::digest::Digest;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::config::Agent;
@@ -176,7 +176,7 @@ impl Planner {
         files: Vec<(PlannedFile, PresentFile)>,
     ) -> Result<PlanStep> {
         let observation = &seen.observation;
-        if let Some(error) = self.context.archive().read_only_error() {
+        if let Some(error) = archive::read_only_error(self.context.archive().root()) {
             return Err(error);
         }
         let mut step = PlanStep {

@@ -14,7 +14,7 @@ use super::plan::{
 use super::push::{self, DividedMemory, PushContent};
 use super::retention::RetentionScope;
 use super::undo::{self, AgentRecords, UndoRecords, UndoneReset};
-use crate::archive::EntryKind;
+use crate::archive::{self, EntryKind};
 use crate::base::diff;
 use crate::base::digest::Digest;
 use crate::base::error::{Error, ErrorKind, Result};
@@ -406,7 +406,7 @@ impl Planner {
                 found.and_then(|found| found.entry_kind),
             ),
         };
-        if let Some(error) = self.context.archive().read_only_error() {
+        if let Some(error) = archive::read_only_error(self.context.archive().root()) {
             return Err(error);
         }
         let mut notes = Vec::new();

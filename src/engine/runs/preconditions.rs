@@ -29,7 +29,7 @@ impl Runs {
             .collect();
         let owners = directories
             .iter()
-            .map(|path| self.context.archive().check_owner(path));
+            .map(|path| self.context.archive().permissions().check_owner(path));
         owners.filter_map(Result::err).collect()
     }
 

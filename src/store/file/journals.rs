@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::archive::PROGRAM_DIRECTORY_NAME;
-use crate::base::durable::{self, NewFile, UnsyncedObject};
+use crate::base::durable::{self, UnsyncedObject};
 use crate::base::error::{Error, ErrorKind, PathContext, Result};
 use crate::config::Agent;
 use crate::store::controller::Controller;
@@ -91,8 +91,7 @@ impl Journals for FileJournals {
             return Err(Error::new(ErrorKind::Conflict, message)
                 .with_hint("change fewer files at a time, or remove extended attributes"));
         }
-        let mut file = NewFile::create(&directory, &path, archive.file_mode())?;
-        archive.repair_program_file(file.file(), &path)?;
+        let mut file = archive.permissions().create_own_file(&directory, &path)?;
         file.write(&text)?;
         let staged_name = transaction.files.first().map(|file| &*file.staged_name);
         let name = format!("{}{}.json", agent.name, staged_name.unwrap_or_default());

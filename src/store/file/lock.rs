@@ -236,15 +236,15 @@ fn acquire_agent_lock(
 /// Opens the file in which members of the archive's group read the holder of a lock, and locks it
 /// if possible; none without a group.
 fn open_holder_file(archive: &Archive, agent: &str) -> Option<File> {
-    if !archive.has_group() {
+    if !archive.permissions().has_group() {
         return None;
     }
     let path = holder_path(archive, agent);
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
-    options.mode(archive.file_mode().as_raw_mode());
+    options.mode(archive.permissions().file_mode().as_raw_mode());
     let file = durable::open_nofollow_nonblocking(&path, &mut options).ok()?;
-    archive.repair_program_file(&file, &path).ok()?;
+    archive.permissions().repair_own_file(&file, &path).ok()?;
     let _ = sys::try_lock(file.as_fd());
     Some(file)
 }
@@ -727,7 +727,7 @@ fn find_held_lock_with(
 pub(crate) fn open_lock_file(archive: &Archive, path: &Path) -> Result<File> {
     archive.open_or_create_directory(&Path::new(PROGRAM_DIRECTORY_NAME).join("locks"))?;
     let file = open_or_create(path)?;
-    if archive.is_private(&file, path)? {
+    if archive.permissions().is_private(&file, path)? {
         return Ok(file);
     }
     // Two processes that both find such a file must not remove each other's replacement.
@@ -739,7 +739,7 @@ pub(crate) fn open_lock_file(archive: &Archive, path: &Path) -> Result<File> {
     let file = open_or_create(path)?;
     let held =
         sys::lock_conflict(file.as_fd()).with_path("lock", path)? == Some(LockConflict::Exclusive);
-    let file = if archive.is_private(&file, path)? || held {
+    let file = if archive.permissions().is_private(&file, path)? || held {
         Ok(file)
     } else {
         std::fs::remove_file(path).with_path("replace", path)?;
@@ -781,7 +781,7 @@ fn lock_path(archive: &Archive, agent: &str) -> PathBuf {
 /// Path of the file that describes the holder of an agent's lock; it changes when the lock is
 /// acquired and released.
 fn holder_path(archive: &Archive, agent: &str) -> PathBuf {
-    if archive.has_group() {
+    if archive.permissions().has_group() {
         archive
             .program_path("locks")
             .join(format!("{agent}.holder"))

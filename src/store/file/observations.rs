@@ -10,7 +10,7 @@ mod known_states;
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -211,11 +211,8 @@ impl FileObservations {
         };
         // Other threads need not wait for the disk.
         drop(states);
-        let file = durable::open_own_file(&path, OpenOptions::new().append(true))
-            .with_path("open", &path)?;
-        self.controller
-            .archive()
-            .repair_program_file(&file, &path)?;
+        let permissions = self.controller.archive().permissions();
+        let file = permissions.open_own_file(&path, OpenOptions::new().append(true))?;
         (&file).write_all(&lines).with_path("append to", &path)?;
         file.sync_data().with_path("sync", &path)
     }
@@ -235,12 +232,8 @@ impl FileObservations {
         let path = self.controller.archive().program_path(LOG_FILE_NAME);
         let mut options = OpenOptions::new();
         options.read(true).append(true).create(true);
-        options.mode(self.controller.archive().file_mode().as_raw_mode());
-        let file = durable::open_own_file(&path, &mut options).with_path("open", &path)?;
-        self.controller
-            .archive()
-            .repair_program_file(&file, &path)?;
-        Ok(file)
+        let permissions = self.controller.archive().permissions();
+        permissions.open_own_file(&path, &mut options)
     }
 
     /// Whether the log has the size and the age to become the old one.

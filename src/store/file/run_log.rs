@@ -3,7 +3,6 @@
 
 use std::fs::OpenOptions;
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use chrono::{DateTime, FixedOffset};
@@ -43,15 +42,9 @@ pub(crate) fn append_lines(archive: &Archive, lines: &[String]) -> Result<()> {
     }
     archive.open_or_create_directory("".as_ref())?;
     let path = archive.root().join(LOG_FILE_NAME);
-    let mut file = durable::open_own_file(
-        &path,
-        OpenOptions::new()
-            .append(true)
-            .create(true)
-            .mode(archive.file_mode().as_raw_mode()),
-    )
-    .with_path("open", &path)?;
-    archive.repair_program_file(&file, &path)?;
+    let permissions = archive.permissions();
+    let mut file =
+        permissions.open_own_file(&path, OpenOptions::new().append(true).create(true))?;
     file.write_all(format!("{}\n", lines.join("\n")).as_bytes())
         .with_path("append to", &path)?;
     if file.metadata().with_path("stat", &path)?.len() > MAX_LOG_BYTES {

@@ -140,8 +140,8 @@ impl Versions for FileVersions {
         let path = self.archive.program_path(VERSION_DIRECTORY_NAME);
         let directory = Path::new(PROGRAM_DIRECTORY_NAME).join(VERSION_DIRECTORY_NAME);
         let directory = Arc::new(self.archive.open_or_create_directory(&directory)?);
-        let mut file = NewFile::create(&directory, &path, self.archive.file_mode())?;
-        self.archive.repair_program_file(file.file(), &path)?;
+        let permissions = self.archive.permissions();
+        let mut file = permissions.create_own_file(&directory, &path)?;
         file.write(bytes)?;
         let bytes = Arc::new(bytes.to_vec());
         Ok(Some(Box::new(Draft {

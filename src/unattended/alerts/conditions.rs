@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use chrono::{DateTime, FixedOffset};
 
 use super::event::{Condition, Subject, kind_of_state};
+use crate::archive::DiskSpace;
 use crate::base::clock::MAX_CLOCK_LEAD;
 use crate::base::digest::Digest;
 use crate::base::error::ErrorKind;
@@ -541,7 +542,7 @@ impl<'a> ConditionFinder<'a> {
         }
         let archive = self.engine.archive();
         let is_there = archive.check_expected().is_ok();
-        let Some(space) = archive.disk_space().filter(|_| is_there) else {
+        let Some(space) = DiskSpace::of(archive.root()).filter(|_| is_there) else {
             let key = Subject::Archive.key(AlertKind::Disk);
             found.unknown.entry(key).or_default();
             return;

@@ -11,7 +11,7 @@ use super::{
     BrokenSealReport, DriftReport, FailureReport, FindingsReport, FleetReport, GuardReport,
     HostReport, LateWriterReport, RunTotals, StateReport,
 };
-use crate::archive::{Archive, EntryKind};
+use crate::archive::{EntryKind, is_quarantined};
 use crate::base::clock::MAX_CLOCK_LEAD;
 use crate::config::Agent;
 use crate::engine::records::Reports;
@@ -283,7 +283,7 @@ impl<'e> ReportCollector<'e> {
                     });
             report.summary.add(findings);
             report.entries.push(entry.path.display().to_string());
-            report.quarantined += usize::from(Archive::is_quarantined(&entry.path));
+            report.quarantined += usize::from(is_quarantined(&entry.path));
         }
     }
 

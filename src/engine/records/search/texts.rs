@@ -6,7 +6,7 @@ use std::sync::Mutex;
 
 use super::memories::searched_start;
 use crate::archive::search::{Query, TextHits};
-use crate::archive::{Archive, EntryKind, has_scratch_header, strip_scratch_header};
+use crate::archive::{EntryKind, agent_directory_of, has_scratch_header, strip_scratch_header};
 use crate::base::error::{Error, ErrorKind, PathContext, Result};
 use crate::config::Agent;
 use crate::engine::LedgerRecord;
@@ -166,7 +166,7 @@ impl ArchiveSearch {
 
     /// Returns the agent of the config whose entry this is.
     fn agent_of_entry(&self, entry: &Path) -> Result<&Agent> {
-        let directory = Archive::agent_directory_of(entry);
+        let directory = agent_directory_of(entry);
         let mut agents = self
             .context
             .config()

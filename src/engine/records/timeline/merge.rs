@@ -9,7 +9,8 @@ use super::scan::{ScannedLedger, ScannedRun};
 use super::subject::{MAX_HEADER_BYTES, ResolvedSubject};
 use super::{EntryPresence, TimelineEntry, TimelineRow, UnchangedRuns};
 use crate::archive::{
-    Archive, ArchiveEntry, EntryKind, Pins, WrittenEntry, has_scratch_header, parse_entry_name,
+    ArchiveEntry, EntryKind, Pins, WrittenEntry, agent_directory_of, has_scratch_header,
+    parse_entry_name,
 };
 use crate::base::moment::Zone;
 use crate::engine::records::Timelines;
@@ -58,7 +59,7 @@ impl Timelines {
         disk.unrecorded
             .sort_by(|one, other| (other.stamp, &other.path).cmp(&(one.stamp, &one.path)));
         for path in &scanned.recorded {
-            let directory = Archive::agent_directory_of(path);
+            let directory = agent_directory_of(path);
             let is_present = if subject.directories.contains(directory) {
                 Some(listed.contains(path)).filter(|_| !unreadable.contains(directory))
             } else {
@@ -139,7 +140,7 @@ fn retired_entries<'s>(
 ) -> impl Iterator<Item = TimelineEntry> + 's {
     let retired = scanned.retired.iter();
     let here = retired.filter(move |(path, _)| {
-        Archive::agent_directory_of(path) == directory && is_gone(path) && !scanned.names(path)
+        agent_directory_of(path) == directory && is_gone(path) && !scanned.names(path)
     });
     here.filter_map(|(path, time)| {
         let (stamp, kind) = parse_path(path)?;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use chrono::{DateTime, FixedOffset};
 
 use super::subject::ResolvedSubject;
-use crate::archive::Archive;
+use crate::archive::agent_directory_of;
 use crate::base::error::Result;
 use crate::engine::records::Timelines;
 use crate::engine::records::run_history::{HistoryEntry, UndoMarks};
@@ -122,11 +122,7 @@ impl ScannedLedger {
         time: DateTime<FixedOffset>,
         event: RunEvent,
     ) {
-        let is_here = |path: &PathBuf| {
-            subject
-                .directories
-                .contains(Archive::agent_directory_of(path))
-        };
+        let is_here = |path: &PathBuf| subject.directories.contains(agent_directory_of(path));
         let named = event.entries().map(|it| it.path.clone());
         self.of_others.extend(named.filter(is_here));
         if event.operation == Operation::Retire {

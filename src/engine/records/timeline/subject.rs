@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::TimelineSubject;
-use crate::archive::{Archive, WrittenEntry, has_scratch_header};
+use crate::archive::{WrittenEntry, agent_directory_of, has_scratch_header};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::engine::records::Timelines;
 use crate::store::file::entry_directories::EntryDirectory;
@@ -51,7 +51,7 @@ impl Timelines {
                 }
             }
             TimelineSubject::Entry(path) => {
-                let directory = Archive::agent_directory_of(path);
+                let directory = agent_directory_of(path);
                 match self.entries.agents_of_directory(directory).as_slice() {
                     [] => self.resolve_left_agent(directory, goes_on),
                     [one] => {
@@ -97,7 +97,7 @@ impl Timelines {
         while goes_on()
             && let Some((_, record)) = back.next_readable(&mut unread, |it| !it.agent.is_empty())?
         {
-            let is_here = |it: &WrittenEntry| Archive::agent_directory_of(&it.path) == directory;
+            let is_here = |it: &WrittenEntry| agent_directory_of(&it.path) == directory;
             if record.event.entries().any(is_here) {
                 return Ok(Some(record.event.agent));
             }

@@ -11,7 +11,7 @@ use super::Run;
 use super::early_end::EarlyEnd;
 use super::entry_writer::{EntryWriter, PendingEntry, References};
 use super::queued_turn::QueuedTurn;
-use crate::archive::{self, Archive, EntryKind, WrittenEntry};
+use crate::archive::{self, EntryKind, WrittenEntry, is_quarantined};
 use crate::base::digest::Digest;
 use crate::base::durable;
 use crate::base::error::{Error, ErrorKind, Result};
@@ -414,7 +414,7 @@ impl<'a> MemoryCapture<'_, 'a> {
         Ok(entry.filter(|entry| {
             let found = self.run.runs.context.archive().digest_entry(&entry.path);
             let is_allowed_place =
-                !agent.archive_findings.has_quarantine() || Archive::is_quarantined(&entry.path);
+                !agent.archive_findings.has_quarantine() || is_quarantined(&entry.path);
             let is_clean = || {
                 self.run
                     .runs

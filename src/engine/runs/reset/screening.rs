@@ -9,7 +9,7 @@
 use std::path::{Path, PathBuf};
 
 use super::Run;
-use crate::archive::{Archive, EntryKind, WrittenEntry};
+use crate::archive::{EntryKind, WrittenEntry, is_quarantined};
 use crate::config::{Agent, FindingsPolicy};
 use crate::lint::ScanSummary;
 use crate::store::journal::{Journal, JournalRecord};
@@ -114,7 +114,7 @@ impl EntryScreening<'_, '_> {
             is_redaction_impossible: false,
             problems: Vec::new(),
         };
-        if Archive::is_quarantined(&entry.path) {
+        if is_quarantined(&entry.path) {
             if entry.findings.is_none() {
                 self.release_if_movable(agent, &mut placed, journal);
             } else if agent.archive_findings == FindingsPolicy::RedactCopy {
@@ -207,7 +207,7 @@ impl EntryScreening<'_, '_> {
         let path = entry.path.display();
         if let Some(findings) = &entry.findings {
             let what = describe_entry_findings(agent, entry.kind, findings);
-            let place = if Archive::is_quarantined(&entry.path) {
+            let place = if is_quarantined(&entry.path) {
                 "in quarantine as"
             } else {
                 "see"

@@ -15,7 +15,7 @@ use super::dates::RetentionDates;
 use super::ledger_facts::{EntryRecord, LedgerFacts, LedgerQuery};
 use super::scope::RetentionScope;
 use super::unused_versions::VersionCandidates;
-use crate::archive::{Archive, ArchiveEntry, PinFault, Pins};
+use crate::archive::{ArchiveEntry, PinFault, Pins, agent_directory_of};
 use crate::base::error::{Error, Result};
 use crate::engine::runs::Retention;
 
@@ -339,7 +339,7 @@ impl<'j> Judge<'j> {
             return Arc::clone(&self.recorded_agents[record.agent]);
         }
         // An entry of the original tool, or of a run that was killed.
-        let directory = Archive::agent_directory_of(&entry.path);
+        let directory = agent_directory_of(&entry.path);
         let agents = self.agents_by_directory.get(directory);
         Arc::clone(agents.unwrap_or(&self.no_agents))
     }

@@ -8,7 +8,7 @@ use chrono::{DateTime, FixedOffset};
 use super::dates;
 use super::ledger_facts::{LedgerFacts, LedgerQuery};
 use crate::archive::search::{EntryFacts, EntryFilter};
-use crate::archive::{Archive, ArchiveEntry, Pins};
+use crate::archive::{ArchiveEntry, Pins, agent_directory_of};
 use crate::base::error::{Error, Result};
 use crate::engine::runs::Retention;
 use crate::lint::ScanSummary;
@@ -126,7 +126,7 @@ impl Retention {
         }
         // The clock may have been set back between two entries, or the time zone changed.
         statuses.sort_by(|one, other| {
-            let directories = [one, other].map(|it| Archive::agent_directory_of(&it.entry.path));
+            let directories = [one, other].map(|it| agent_directory_of(&it.entry.path));
             let by_time = || one.sort_key().cmp(&other.sort_key());
             directories[0].cmp(directories[1]).then_with(by_time)
         });

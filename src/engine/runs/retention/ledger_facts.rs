@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use chrono::{DateTime, FixedOffset};
 
 use super::record_dates::{RecordDates, RecordPlace};
-use crate::archive::{self, Archive, EntryKind, Pins, parse_entry_name};
+use crate::archive::{self, Archive, EntryKind, Pins, agent_directory_of, parse_entry_name};
 use crate::base::digest::Digest;
 use crate::base::error::Result;
 use crate::boundary::BoundaryRule;
@@ -195,7 +195,7 @@ impl<'q> LedgerPass<'q> {
                 self.facts.agents[agent].newest.clear();
                 is_first = false;
             }
-            let directory = Archive::agent_directory_of(&written.path);
+            let directory = agent_directory_of(&written.path);
             if !self.facts.directories.contains(directory) {
                 self.facts.directories.insert(directory.to_path_buf());
             }

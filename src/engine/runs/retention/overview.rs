@@ -11,7 +11,7 @@ use super::assessment::{AssessedEntry, Assessment, Depth, KeepReason, Verdict};
 use super::dates::{RetentionDates, days, describe_days};
 use super::scope::RetentionScope;
 use super::unused_versions::{UnusedVersions, VersionCandidates};
-use crate::archive::{self, Archive, DiskSpace, EntryKind, format_stamp};
+use crate::archive::{self, DiskSpace, EntryKind, agent_directory_of, format_stamp};
 use crate::base::digest::Digest;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::untrusted::serialize_path;
@@ -304,7 +304,7 @@ impl Retention {
             unconfirmed,
             shorter: count_shorter(&assessment, &dates),
             versions: (!is_limited).then(|| summarize_versions(&candidates, unused)),
-            disk: self.context.archive().disk_space(),
+            disk: DiskSpace::of(self.context.archive().root()),
             unclear_pins: faults.map(|(fault, _)| fault.to_string()).collect(),
             unreadable,
             agents: groups,
@@ -330,7 +330,7 @@ impl Retention {
                 [name] => Some(name.as_str()),
                 _ => None,
             };
-            let directory = Archive::agent_directory_of(&it.entry.path);
+            let directory = agent_directory_of(&it.entry.path);
             groups.entry((name, directory)).or_default().add(it, dates);
         }
         let mut found: Vec<AgentRetention> = groups

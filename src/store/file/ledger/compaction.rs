@@ -257,7 +257,7 @@ impl SegmentWriter<'_> {
         }
         let segment = Segment::new(&self.directory(), first, lines.next_seq() - 1);
         let bytes = compress(&text).with_path("compress", &segment.path)?;
-        let mode = self.archive.file_mode();
+        let mode = self.archive.permissions().file_mode();
         let mut file = NewFile::create(self.locked.directory(), &self.directory(), mode)?;
         self.copy_attributes(file.file(), &segment.path)?;
         file.write(&bytes)?;
@@ -279,7 +279,7 @@ impl SegmentWriter<'_> {
         };
         let path = self.directory().join(ARCHIVE_ID_FILE_NAME);
         let text = format!("{}\n", Digest::of(&first));
-        let mode = self.archive.file_mode();
+        let mode = self.archive.permissions().file_mode();
         let prepare = |file: &File| self.copy_attributes(file, &path);
         durable::replace_prepared_file(&path, text.as_bytes(), mode, prepare).map(drop)
     }
@@ -290,10 +290,9 @@ impl SegmentWriter<'_> {
         let old = self.locked.file();
         old.read_exact_at(&mut rest, begin)
             .with_path("read", self.path)?;
-        durable::replace_prepared_file(self.path, &rest, self.archive.file_mode(), |file| {
-            self.copy_attributes(file, self.path)
-        })
-        .map(drop)
+        let mode = self.archive.permissions().file_mode();
+        let prepare = |file: &File| self.copy_attributes(file, self.path);
+        durable::replace_prepared_file(self.path, &rest, mode, prepare).map(drop)
     }
 
     /// Gives a new file owner, group and mode of the active file: root's runs must not shut out those
@@ -310,6 +309,6 @@ impl SegmentWriter<'_> {
             rustix::fs::fchown(file, owner, None).with_path("set the owner of", path)?;
         }
         // The umask may have cleared bits.
-        self.archive.repair_program_file(file, path)
+        self.archive.permissions().repair_own_file(file, path)
     }
 }

@@ -10,7 +10,6 @@
 use std::collections::{HashMap, HashSet};
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
 
 use chrono::{DateTime, Duration, FixedOffset};
 use serde::{Deserialize, Serialize};
@@ -296,16 +295,9 @@ impl LedgerIndex {
         };
         archive.check_root()?;
         let path = archive.program_path(INDEX_STAGING_NAME);
-        let mut file = durable::open_own_file(
-            &path,
-            OpenOptions::new()
-                .write(true)
-                .create(true)
-                .truncate(true)
-                .mode(archive.file_mode().as_raw_mode()),
-        )
-        .with_path("open", &path)?;
-        archive.repair_program_file(&file, &path)?;
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true);
+        let mut file = archive.permissions().open_own_file(&path, &mut options)?;
         let written = file
             .write_all(&text)
             .and_then(|()| std::fs::rename(&path, archive.program_path(INDEX_FILE_NAME)));

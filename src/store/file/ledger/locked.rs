@@ -85,8 +85,8 @@ pub fn open_for_append(archive: &Archive) -> Result<File> {
     let path = archive.program_path(LEDGER_FILE_NAME);
     let mut options = OpenOptions::new();
     options.read(true).append(true).create(true);
-    options.mode(archive.file_mode().as_raw_mode());
+    options.mode(archive.permissions().file_mode().as_raw_mode());
     let file = durable::open_own_file(&path, &mut options).with_path("open the ledger", &path)?;
-    archive.repair_program_file(&file, &path)?;
+    archive.permissions().repair_own_file(&file, &path)?;
     Ok(file)
 }

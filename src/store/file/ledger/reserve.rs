@@ -8,12 +8,11 @@
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
 
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::locked::{LEDGER_FILE_NAME, LockedLedger};
-use crate::archive::Archive;
+use crate::archive::{Archive, DiskSpace};
 use crate::base::durable;
 use crate::base::error::{PathContext, Result};
 
@@ -37,9 +36,7 @@ pub fn is_reserve_due(archive: &Archive) -> bool {
     };
     length(RESERVE_FILE_NAME).is_none_or(|length| length < RESERVE_BYTES)
         && length(LEDGER_FILE_NAME).is_some()
-        && archive
-            .disk_space()
-            .is_some_and(|disk| disk.free_bytes >= MIN_FREE_BYTES)
+        && DiskSpace::of(archive.root()).is_some_and(|disk| disk.free_bytes >= MIN_FREE_BYTES)
 }
 
 /// Writes the reserve of a locked ledger.
@@ -50,9 +47,7 @@ pub fn write_reserve(archive: &Archive, _locked: &LockedLedger) -> Result<()> {
     let path = archive.program_path(RESERVE_FILE_NAME);
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true);
-    options.mode(archive.file_mode().as_raw_mode());
-    let mut file = durable::open_own_file(&path, &mut options).with_path("open", &path)?;
-    archive.repair_program_file(&file, &path)?;
+    let mut file = archive.permissions().open_own_file(&path, &mut options)?;
     // A file system that compresses would store zeros without taking space for them.
     let written = random_bytes(RESERVE_BYTES as usize)
         .and_then(|bytes| file.write_all(&bytes))

@@ -4,7 +4,7 @@
 use ratatui::layout::Rect;
 
 use super::{archives_list_height, draw_pane, join_notes, kind_label};
-use crate::archive::{Archive, has_scratch_header};
+use crate::archive::{agent_directory_of, has_scratch_header};
 use crate::base::quantity::{format_count, format_size};
 use crate::console::frame::draw_fleet_name;
 use crate::console::model::Model;
@@ -162,9 +162,7 @@ fn draw_entry(canvas: &mut Canvas<'_>, y: u16, columns: &Columns, entry: &Timeli
     let kind = format!("{}{kind}", if entry.run.is_some() { "  " } else { "" });
     let size = entry.size.map(format_size).unwrap_or_default();
     // Of an entry in quarantine, the name says so.
-    let name = entry
-        .path
-        .strip_prefix(Archive::agent_directory_of(&entry.path));
+    let name = entry.path.strip_prefix(agent_directory_of(&entry.path));
     let note = match (entry.presence, entry.run.is_some()) {
         (EntryPresence::Retired(time), _) => {
             format!("by retention {}", time.format("%Y-%m-%d"))
