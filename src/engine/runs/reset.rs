@@ -69,7 +69,6 @@ use crate::store::file::ledger::open_for_append;
 use crate::store::file::semaphore::Permit;
 use crate::store::file::{lock, run_log};
 use crate::store::journal::UNCLAIMED_JOURNAL_HINT;
-use crate::store::observations::SeenState;
 use crate::store::record::{RunEvent, new_run_id};
 use capture::MemoryCapture;
 use ending::RunEnding;
@@ -77,6 +76,7 @@ pub use interrupted_turns::{InterruptedTurn, RecoveredTurns};
 use lane::ResetLane;
 use recovery::Recoverer;
 use screening::EntryScreening;
+use states::FoundStates;
 
 /// Callback for run progress.
 type ProgressCallback<'a> = &'a mut (dyn FnMut(RunProgress) + Send);
@@ -94,6 +94,7 @@ struct Run<'a> {
     replacing_permit: Mutex<Option<Result<Permit, Error>>>,
     /// Records that an undo depends on; not read before the first agent's turn.
     undo_records: Mutex<Option<UndoRecords>>,
+    states: FoundStates<'a>,
     shared: Mutex<RunShared<'a>>,
 }
 
@@ -107,8 +108,6 @@ struct RunShared<'a> {
     drafted_versions: HashSet<Digest>,
     /// Lines that are not in `reset.log` yet.
     pending_log_lines: Vec<String>,
-    /// The states in which the run found agents.
-    found_states: Vec<SeenState>,
     /// The turns of earlier runs that had replaced a memory and that this run recovered.
     recovered_turns: Vec<InterruptedTurn>,
     progress: ProgressCallback<'a>,
@@ -178,7 +177,7 @@ impl Runs {
             |lane, threads| lane.run(batch_size, Some(threads)),
         );
         results.extend(others.into_iter().flatten());
-        run.ending().finish(results, began)
+        RunEnding { run: &run }.finish(results, began)
     }
 }
 
@@ -199,22 +198,20 @@ impl<'a> Run<'a> {
             cancel,
             replacing_permit: Mutex::default(),
             undo_records: Mutex::default(),
+            states: FoundStates {
+                runs,
+                found: Mutex::default(),
+            },
             shared: Mutex::new(RunShared {
                 errors: Vec::new(),
                 baselines: runs.baselines.baseline_cache(),
                 unchanged_agents: Vec::new(),
                 drafted_versions: HashSet::new(),
                 pending_log_lines: Vec::new(),
-                found_states: Vec::new(),
                 recovered_turns: Vec::new(),
                 progress,
             }),
         }
-    }
-
-    /// The end of this run.
-    fn ending(&self) -> RunEnding<'_, 'a> {
-        RunEnding { run: self }
     }
 
     /// Recovers interrupted runs.
@@ -247,12 +244,11 @@ impl<'a> Run<'a> {
             .replacing_permit
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
+        let is_cancelled = || self.is_cancelled();
         let take = || {
             open_for_append(archive)?;
             lock::check_ledger_lock(archive)?;
-            lock::acquire_replacing_permit(archive, self.runs.context.clock(), &|| {
-                self.is_cancelled()
-            })
+            lock::acquire_replacing_permit(archive, self.runs.context.clock(), &is_cancelled)
         };
         match place.get_or_insert_with(take) {
             Ok(_) => Ok(()),
@@ -287,15 +283,11 @@ impl<'a> Run<'a> {
         let Ok(agent) = self.runs.context.agent(agent) else {
             return event;
         };
-        let RecordedAddress {
-            host,
-            login,
-            memory,
-        } = RecordedAddress::from_agent(agent);
+        let address = RecordedAddress::from_agent(agent);
         RunEvent {
-            host,
-            login,
-            memory,
+            host: address.host,
+            login: address.login,
+            memory: address.memory,
             ..event
         }
     }
@@ -365,19 +357,17 @@ impl<'a> Run<'a> {
 
     /// Reports the journals of agents that are not configured.
     fn report_unclaimed_journals(&self) {
-        match self.runs.unclaimed_journals() {
-            Ok(records) => {
-                for record in records {
-                    let message = format!(
-                        "{} is of an agent that is not configured: no run settles its files",
-                        record.display()
-                    );
-                    self.report_error(
-                        Error::new(ErrorKind::Partial, message).with_hint(UNCLAIMED_JOURNAL_HINT),
-                    );
-                }
-            }
-            Err(error) => self.report_error(error),
+        let journals = match self.runs.unclaimed_journals() {
+            Ok(journals) => journals,
+            Err(error) => return self.report_error(error),
+        };
+        for journal in journals {
+            let message = format!(
+                "{} is of an agent that is not configured: no run settles its files",
+                journal.display()
+            );
+            let error = Error::new(ErrorKind::Partial, message);
+            self.report_error(error.with_hint(UNCLAIMED_JOURNAL_HINT));
         }
     }
 

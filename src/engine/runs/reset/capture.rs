@@ -172,7 +172,8 @@ impl<'a> MemoryCapture<'_, 'a> {
     ) -> Classification {
         let classification = references.classify(reading);
         self.run
-            .note_found_state(agent, object, &classification, reading.size);
+            .states
+            .note_memory(agent, object, &classification, reading.size);
         classification
     }
 
@@ -216,7 +217,7 @@ impl<'a> MemoryCapture<'_, 'a> {
                 Ok(References { current, earlier })
             }
             (Err(refusal), None) => {
-                self.run.note_refused_baseline(agent, &refusal);
+                self.run.states.note_refused_baseline(agent, &refusal);
                 Err(refusal.error().clone())
             }
             // An undo restores old bytes, so a damaged baseline does not stop it; the

@@ -44,7 +44,7 @@ impl RunEnding<'_, '_> {
         };
         notes.extend(self.note_new_archive());
         self.record_errors();
-        self.run.record_states(&results);
+        self.run.states.record(plan.operation, &results);
         let mut report = RunReport {
             run: self.run.id.clone(),
             operation: plan.operation,

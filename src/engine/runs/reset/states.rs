@@ -1,9 +1,11 @@
 //! The states in which a run finds agents, for the log of state changes. What the run makes of them
 //! is in the ledger; the log only learns with what to compare the next observation.
 
-use super::Run;
+use std::sync::{Mutex, PoisonError};
+
 use crate::baseline::BaselineRefusal;
 use crate::config::Agent;
+use crate::engine::runs::Runs;
 use crate::engine::runs::run_report::AgentResult;
 use crate::engine::watch::classify::{Classification, NO_MEMORY_REASON, describe_oversize};
 use crate::store::observations::{SeenState, StateNote, StateObserver};
@@ -11,9 +13,16 @@ use crate::store::record::{Operation, Outcome};
 use crate::store::state::State;
 use crate::transport::{FailureCause, MemoryObject};
 
-impl Run<'_> {
+/// The states in which a run found agents.
+pub(super) struct FoundStates<'a> {
+    pub(super) runs: &'a Runs,
+    /// In the order of their notes.
+    pub(super) found: Mutex<Vec<SeenState>>,
+}
+
+impl FoundStates<'_> {
     /// Notes the state of a memory that was read.
-    pub(super) fn note_found_state(
+    pub(super) fn note_memory(
         &self,
         agent: &Agent,
         object: &MemoryObject,
@@ -35,7 +44,7 @@ impl Run<'_> {
                 }
             }
         };
-        self.note_state(agent, state, reason);
+        self.note(agent, state, reason);
     }
 
     /// Notes that the baseline of an agent cannot be installed.
@@ -44,7 +53,7 @@ impl Run<'_> {
             BaselineRefusal::Tampered(_) => State::Tampered,
             BaselineRefusal::Unusable(_) => State::Error,
         };
-        self.note_state(agent, state, refusal.error().to_string());
+        self.note(agent, state, refusal.error().to_string());
     }
 
     /// Notes that the host of an agent cannot be reached, if that is the cause.
@@ -59,28 +68,28 @@ impl Run<'_> {
             FailureCause::HostKeyMismatch => State::HostKey,
             _ => return,
         };
-        self.note_state(agent, state, error.to_string());
+        self.note(agent, state, error.to_string());
     }
 
-    fn note_state(&self, agent: &Agent, state: State, reason: String) {
+    fn note(&self, agent: &Agent, state: State, reason: String) {
         let seen = SeenState {
             agent: agent.name.clone(),
             state,
             reason,
             time: self.runs.context.clock().now(),
         };
-        self.shared().found_states.push(seen);
+        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        found.push(seen);
     }
 
     /// Records the states in which the run found its agents, and those in which it left them.
-    pub(super) fn record_states(&self, results: &[AgentResult]) {
-        let operation = self.plan.operation;
+    pub(super) fn record(&self, operation: Operation, results: &[AgentResult]) {
         let observer = StateObserver::from(self.runs.context.trigger());
-        let mut found = std::mem::take(&mut self.shared().found_states);
+        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         // Most agents have notes that the run takes away; it does not matter since when.
         found.retain(|seen| seen.state != State::Scratch);
-        let notes = found.into_iter();
-        let found = notes.map(|seen| StateNote::Seen { seen, observer });
+        let found = std::mem::take(&mut *found).into_iter();
+        let found = found.map(|seen| StateNote::Seen { seen, observer });
         let time = self.runs.context.clock().now();
         let left = results.iter().filter_map(|result| {
             let agent = result.agent.clone();

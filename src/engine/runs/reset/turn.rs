@@ -214,7 +214,8 @@ impl<'a> Run<'a> {
             Ok(None) => CaptureOutcome::Unchanged(turn),
             Err(early_end) => {
                 if let EarlyEnd::HostLost(error) = &early_end {
-                    self.note_unreachable(agent, FailureCause::Unreachable, error);
+                    self.states
+                        .note_unreachable(agent, FailureCause::Unreachable, error);
                 }
                 CaptureOutcome::EndedEarly(turn, early_end)
             }
@@ -246,7 +247,7 @@ impl<'a> Run<'a> {
                 }
                 Err(error) if is_new(&error) => Ok(TurnFile::new(path, None)),
                 Err(error) => {
-                    self.note_unreachable(agent, error.cause, &error);
+                    self.states.note_unreachable(agent, error.cause, &error);
                     Err(error.into())
                 }
             }
