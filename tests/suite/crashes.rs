@@ -859,6 +859,24 @@ fn unrecovered_turn_says_memory_may_be_absent() {
 }
 
 #[test]
+fn ledger_that_cannot_be_locked_leaves_memories_unchanged() {
+    let world = World::new(&["scout"]);
+    world.reset().assert_outcome(Outcome::Ok);
+    world.write_scratch("scout", "- note\n");
+    let lock = world
+        .archive_directory()
+        .join(".shepherd/locks/.ledger.lock");
+    fs::remove_file(&lock).unwrap();
+    fs::create_dir(&lock).unwrap();
+    let ran = world.reset();
+    assert!(ran.report.worst_kind().is_some());
+    assert!(world.read_memory("scout").ends_with(b"- note\n"));
+    assert_eq!(world.leftovers("scout"), [""; 0]);
+    fs::remove_dir(&lock).unwrap();
+    world.reset().assert_ok();
+}
+
+#[test]
 fn run_whose_lock_was_removed_replaces_nothing() {
     let world = World::new(&["a", "b"]);
     world.reset().assert_outcome(Outcome::Ok);

@@ -481,6 +481,26 @@ fn junk_signature_does_not_stop_the_guard() {
 }
 
 #[test]
+fn damaged_copy_of_a_signed_seal_vouches_for_no_other_one() {
+    if !has_ssh_keygen() {
+        return;
+    }
+    let world = signed_world().with_general("require_seal = if-present");
+    sign(&world, "ops", None).unwrap();
+    let kept = world.archive_directory().join(".shepherd/seal.json");
+    let text = fs::read(&kept).unwrap();
+    fs::write(&kept, &text[..50]).unwrap();
+    let baselines = world.root.join("baselines");
+    fs::remove_file(baselines.join(".checksums.sig")).unwrap();
+    fs::remove_file(baselines.join(".checksums.meta")).unwrap();
+    world.set_baseline("scout", DAMAGED);
+    let seal = format!("{}  scout.md\n", Digest::of(DAMAGED.as_bytes()));
+    fs::write(baselines.join(".checksums"), seal).unwrap();
+    assert_eq!(guard(&world).worst_kind(), Some(ErrorKind::Integrity));
+    assert_eq!(fs::read(&kept).unwrap(), text[..50]);
+}
+
+#[test]
 fn signed_seal_made_elsewhere_restarts_the_count() {
     if !has_ssh_keygen() {
         return;

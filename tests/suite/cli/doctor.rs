@@ -252,6 +252,14 @@ fn doctor_finds_interrupted_run() {
     let _ = site.run(["doctor"]).assert_code(1).assert_stdout_has(
         "tx/renamed.shepherd-1.json is the transaction record of an agent that is not configured",
     );
+    site.write(
+        "archives/.shepherd/tx/monitor-bot.shepherd-0.json",
+        "{}\n\"decided\"",
+    );
+    let _ = site
+        .run(["doctor"])
+        .assert_code(4)
+        .assert_stdout_has("tx/monitor-bot.shepherd-0.json is not a transaction record");
 }
 
 #[test]
