@@ -1,7 +1,10 @@
 //! Hosts that send false or malformed replies.
 
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::ffi::OsString;
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -115,6 +118,49 @@ fn denied_request_kind_loses_nothing() {
         scene.assert_survives(between, &fault);
     });
     println!("requests denied in {count} ways, losses 0");
+}
+
+/// The path that a request moves aside, if it moves the memory.
+fn moved_memory(frame: &[u8]) -> Option<PathBuf> {
+    if request_name(frame) != "posix-rename" {
+        return None;
+    }
+    let path = read_string(frame, 5 + 4 + "posix-rename@openssh.com".len());
+    path.ends_with(b"/MEMORY.md")
+        .then(|| PathBuf::from(OsString::from_vec(path)))
+}
+
+#[test]
+fn late_note_survives_a_move_that_is_answered_with_an_error() {
+    if !has_sftp_server() {
+        return;
+    }
+    const LATE: &str = "- late\n";
+    for code in [2, 3, 4] {
+        let scene = HostScenario::new(HostOperation::UndoCreate);
+        let moves = SharedCount::default();
+        let count = moves.clone();
+        let append = request_filter(move |_, frame| {
+            if let Some(memory) = moved_memory(frame).filter(|_| count.get() == 0) {
+                count.add();
+                let file = OpenOptions::new().append(true).open(memory);
+                file.unwrap().write_all(LATE.as_bytes()).unwrap();
+            }
+            RequestFate::Pass
+        });
+        let lie = reply_filter(move |asked, frame| {
+            if moved_memory(&asked.frame).is_some() {
+                *frame = status_reply(&asked.frame, code);
+            }
+            ReplyFate::Pass
+        });
+        let host = FilteredServer::new(sftp_server_program(), append).with_reply_filter(lie);
+        let said = format!("status {code}: {:?}", scene.run(host));
+        assert_eq!(moves.get(), 1, "{said}");
+        assert!(scene.preserves(LATE.as_bytes()), "{said}");
+        scene.assert_next_run_settles(&said);
+        assert!(scene.preserves(LATE.as_bytes()), "{said}");
+    }
 }
 
 /// Resets two agents on a host that answers this status to the first two requests of a kind, as
