@@ -37,7 +37,7 @@ pub struct Entries {
     ledger: Arc<Ledger>,
 }
 
-/// The locks of agents and of the schedule.
+/// The locks that name their holder, and the wait for those of agents.
 pub struct Locks {
     controller: Arc<Controller>,
     leases: Arc<dyn Leases>,

@@ -37,8 +37,8 @@ pub trait Holds: Send + Sync {
     /// or the store cannot be written.
     fn lock(&self, hold: Hold) -> Result<Box<dyn HoldLock + '_>>;
 
-    /// Returns who changes a document now; none if nobody does, and no description for a holder that
-    /// has not written who it is.
+    /// Returns the process that changes a document now: none if there is none, and no description of one
+    /// that has not written it yet.
     fn holder(&self, hold: Hold) -> Option<Option<LockHolder>>;
 
     /// Where a document is, for people and for watches.

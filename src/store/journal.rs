@@ -12,7 +12,6 @@ use crate::archive::WrittenEntry;
 use crate::base::digest::Digest;
 use crate::base::durable::{self, UnsyncedObject};
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::config::Agent;
 use crate::store::record::{FileChange, RunEvent};
 use crate::transport::{Attributes, Stamp, SwapMethod};
 
@@ -130,7 +129,7 @@ pub trait Journals: Send + Sync {
     /// The store cannot be written.
     fn create(
         &self,
-        agent: &Agent,
+        agent: &str,
         transaction: &Transaction,
     ) -> Result<(Box<dyn Journal>, Vec<UnsyncedObject>)>;
 

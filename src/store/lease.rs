@@ -18,8 +18,8 @@ pub trait Leases: Send + Sync {
     /// Grants an agent to a run, until the result is dropped.
     ///
     /// # Errors
-    /// [`ErrorKind::Busy`](crate::base::error::ErrorKind::Busy), naming the holder, when another run
-    /// has it; otherwise the store cannot be written.
+    /// [`ErrorKind::Busy`](crate::base::error::ErrorKind::Busy), naming the holder, when it is granted to
+    /// another run; otherwise the store cannot be written.
     fn acquire(&self, agent: &str, holder: &LockHolder) -> Result<Arc<dyn Lease>>;
 
     /// Returns who has an agent; none when it is free. Takes nothing.

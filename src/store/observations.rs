@@ -82,7 +82,7 @@ impl From<&Observation> for SeenState {
     }
 }
 
-/// What is to be noted about an agent.
+/// A fact about the state of an agent, to be recorded if it is new.
 #[derive(Clone, Debug)]
 pub enum StateNote {
     /// An observer saw this state.
@@ -117,7 +117,7 @@ pub type SavedObservations = Vec<Box<Observation>>;
 pub struct SavedFleet {
     /// One for each agent.
     pub observations: SavedObservations,
-    /// Whether nobody but this user can have written them.
+    /// Whether this user alone can have written them.
     pub is_own: bool,
 }
 
@@ -213,7 +213,7 @@ impl From<&SeenState> for KnownState {
 }
 
 impl StateNote {
-    /// Returns what is to be noted about observations.
+    /// Returns the notes of observations.
     pub(crate) fn of_observations(
         observations: &[Observation],
         trigger: Trigger,
@@ -224,6 +224,7 @@ impl StateNote {
             .collect()
     }
 
+    /// The agent.
     pub(crate) fn agent(&self) -> &str {
         match self {
             StateNote::Seen { seen, .. }

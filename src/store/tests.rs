@@ -47,7 +47,6 @@ impl Clock for WaitingClock {
 
 /// A store under test.
 struct Site {
-    agent: Agent,
     holder: LockHolder,
     holds: Arc<dyn Holds>,
     journals: Arc<dyn Journals>,
@@ -56,7 +55,7 @@ struct Site {
     versions: Arc<dyn Versions>,
     /// Records something about the agent, as a run does.
     record: Box<dyn Fn()>,
-    /// Takes the agent away from whoever has it.
+    /// Takes the agent away from its holder.
     take_over: Box<dyn Fn()>,
 }
 
@@ -67,7 +66,7 @@ fn for_each_store(test: impl Fn(&Site)) {
     let mut general = GeneralSettings::new(root.join("baselines"), root.join("archives"));
     general.min_baseline_size = 0;
     let agent = Agent::new(&general, "scout", root.join("MEMORY.md"), "scout.md");
-    let config = Config::new(general, vec![agent.clone()]).unwrap();
+    let config = Config::new(general, vec![agent]).unwrap();
     let clock = Arc::new(WaitingClock {
         began: SystemClock.instant(),
         waited: Mutex::default(),
@@ -89,7 +88,6 @@ fn for_each_store(test: impl Fn(&Site)) {
         .program_path("locks")
         .join("scout.lock");
     test(&Site {
-        agent: agent.clone(),
         holder: holder.clone(),
         holds: store.holds,
         journals: store.journals,
@@ -105,7 +103,6 @@ fn for_each_store(test: impl Fn(&Site)) {
     let store = Arc::new(MemoryStore::new(holder.clone()));
     let taken = Arc::clone(&store);
     test(&Site {
-        agent,
         holder,
         holds: store.clone(),
         journals: store.clone(),
@@ -118,7 +115,7 @@ fn for_each_store(test: impl Fn(&Site)) {
 }
 
 #[test]
-fn documents_are_replaced_as_a_whole_by_one_process_at_a_time() {
+fn document_is_replaced_as_a_whole_under_its_lock() {
     for_each_store(|site| {
         for hold in [
             Hold::Schedule,
@@ -172,7 +169,7 @@ fn journal_is_there_until_it_is_removed() {
         assert!(site.journals.list().unwrap().is_empty());
         let name = durable::new_random_name().unwrap();
         let transaction = site.transaction(&name);
-        let (journal, unsynced) = site.journals.create(&site.agent, &transaction).unwrap();
+        let (journal, unsynced) = site.journals.create("scout", &transaction).unwrap();
         durable::sync_all(unsynced).unwrap();
         let taken_over = JournalRecord::TakenOver {
             file: 0,
@@ -257,7 +254,7 @@ fn state_change_is_recorded_by_the_first_note_of_it() {
         for (state, seconds) in [(State::Clean, 0), (State::Drifted, 1), (State::Drifted, 2)] {
             site.observations.note(&[note(state, seconds)]);
         }
-        // An older observation is no news.
+        // An older observation changes nothing.
         assert!(!site.observations.has_news(&[note(State::Clean, 0)]));
         let since = site.observations.state_since("scout", State::Drifted);
         assert_eq!(
@@ -299,7 +296,7 @@ fn version_stored_since_it_was_listed_is_not_deleted() {
         drop(deletable);
         assert_eq!(site.versions.digest_version(other).unwrap(), None);
         assert!(site.versions.read_version(other).is_err());
-        // Whoever stores it again relies on it: a listing of before deletes nothing.
+        // A process that stores it again relies on it: an earlier listing deletes nothing.
         site.versions.store(gone).unwrap();
         let deletable = site.versions.lock_for_deletion().unwrap();
         assert!(!deletable.delete(version).unwrap());

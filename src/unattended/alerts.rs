@@ -29,7 +29,9 @@ use crate::base::trust::{
     CommandPlaces, TrustedUser, UntrustedPlace, find_program, find_untrusted_in_command,
 };
 use crate::config::{AlertKind, AlertSettings};
-use crate::engine::{Engine, Hold, HolderLock, HolderLockKind, RunReport, describe_holder};
+use crate::engine::{
+    Engine, Hold, HolderLock, HolderLockKind, LockHolder, RunReport, describe_holder,
+};
 use conditions::{ConditionFinder, Findings};
 use delivery::ChannelSender;
 use outbox::{CheckContext, Outbox, PendingEvent};
@@ -158,19 +160,31 @@ pub struct HeldAlerts {
 }
 
 impl HeldAlerts {
-    /// Describes who holds a lock of the alerts; none if it is free.
-    pub fn find(engine: &Engine, kind: HolderLockKind) -> Option<HeldAlerts> {
-        let holder = engine.locks().find_lock_holder_of(kind)?;
+    /// Describes the process that changes the alerts; none if there is none.
+    pub fn find_change(engine: &Engine) -> Option<HeldAlerts> {
+        let holder = engine.holds().holder(Hold::Alerts)?;
+        Some(HeldAlerts::new(engine, holder))
+    }
+
+    /// Describes the process that delivers alerts; none if there is none.
+    pub fn find_delivery(engine: &Engine) -> Option<HeldAlerts> {
+        let holder = engine
+            .locks()
+            .find_lock_holder_of(HolderLockKind::AlertDelivery)?;
+        Some(HeldAlerts::new(engine, holder))
+    }
+
+    fn new(engine: &Engine, holder: Option<LockHolder>) -> HeldAlerts {
         let held = holder
             .as_ref()
             .map_or(0, |it| it.held_seconds(engine.clock().now()));
-        Some(HeldAlerts {
+        HeldAlerts {
             message: format!(
                 "the alerts are held by {}",
                 describe_holder(holder.as_ref(), engine.clock().zone())
             ),
             is_stuck: held >= STUCK_LOCK_SECONDS,
-        })
+        }
     }
 }
 
@@ -209,7 +223,7 @@ impl DeliveryReport {
         self.unrecorded = Some(error.to_string());
         self.hints = error.hints().to_vec();
         if error.kind() == ErrorKind::Busy {
-            self.held = HeldAlerts::find(engine, HolderLockKind::Hold(Hold::Alerts));
+            self.held = HeldAlerts::find_change(engine);
         }
     }
 }
@@ -247,7 +261,7 @@ pub fn raise_and_deliver(
     let Some(lock) = lock else {
         // The process that delivers looks for new events until there are none, unless it is stopped.
         if done.waiting > 0 {
-            done.held = HeldAlerts::find(engine, HolderLockKind::AlertDelivery);
+            done.held = HeldAlerts::find_delivery(engine);
         }
         return Some(done);
     };

@@ -1,10 +1,11 @@
 //! The archive under manual changes: entries in other spellings, and access of other users to its
 //! files.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use rustix::fs::{FlockOperation, fcntl_lock};
 use rustix::process::{Pid, Signal, kill_process};
@@ -125,13 +126,20 @@ fn shared_locks_of_group_members_block_nothing() {
 
 /// The operator made these files readable, and another process has them open since.
 #[test]
-fn shared_lock_on_a_readable_lock_file_blocks_nothing() {
+fn shared_lock_on_readable_file_blocks_nothing() {
     let Some((_temporary, fleet, _)) = fleet_with_group(&["scout"]) else {
         return;
     };
     drop(fleet.append_note("scout", BASELINE));
     assert_ok(&fleet.run(&["reset", "--all", "--wait", "1"]));
+    // A run that relies on an old version takes this lock.
+    let past = SystemTime::now() - Duration::from_secs(3 * 86_400);
+    for path in files_below(&fleet.archive.join(".shepherd/baselines")) {
+        let version = OpenOptions::new().write(true).open(path).unwrap();
+        version.set_modified(past).unwrap();
+    }
     let locks = fleet.archive.join(".shepherd/locks");
+    fs::write(locks.join(".versions.lock"), "").unwrap();
     for path in files_below(&locks) {
         fs::set_permissions(path, fs::Permissions::from_mode(0o640)).unwrap();
     }
@@ -140,7 +148,8 @@ fn shared_lock_on_a_readable_lock_file_blocks_nothing() {
     drop(fleet.append_note("scout", "- note\n"));
     assert_ok(&fleet.run(&["reset", "--all"]));
     let mode = |name: &str| fs::metadata(locks.join(name)).unwrap().mode() & 0o7777;
-    assert_eq!((mode("scout.lock"), mode(".ledger.lock")), (0o600, 0o600));
+    let modes = ["scout.lock", ".ledger.lock", ".versions.lock"].map(mode);
+    assert_eq!(modes, [0o600; 3]);
     drop(held);
 }
 

@@ -13,7 +13,7 @@ use memory_shepherd::archive::DiskSpace;
 use memory_shepherd::base::clock::Clock;
 use memory_shepherd::base::error::{Error, ErrorKind};
 use memory_shepherd::engine::{
-    Engine, EngineSetup, Hold, HolderLockKind, RunReport, State, Trigger, UndoMode,
+    Engine, EngineSetup, Hold, HolderLock, HolderLockKind, RunReport, State, Trigger, UndoMode,
 };
 use memory_shepherd::transport::{FailureCause, SingleTransport, TransportError};
 use memory_shepherd::unattended::alerts::{
@@ -407,6 +407,14 @@ fn unreadable_ledger_ends_no_failure() {
     assert_eq!(alerted.send(None), Vec::<String>::new());
 }
 
+/// Holds the lock of the outbox as another process does.
+fn hold_alerts(engine: &Engine) -> HolderLock {
+    let lock = engine
+        .locks()
+        .try_lock_with_holder(HolderLockKind::Hold(Hold::Alerts));
+    lock.unwrap().unwrap()
+}
+
 /// The ledger can be read until another process, which holds the outbox, goes on.
 #[test]
 fn ledger_is_read_before_the_outbox_is_locked() {
@@ -415,11 +423,7 @@ fn ledger_is_read_before_the_outbox_is_locked() {
     world.clock.advance(HOUR);
     let transport = broken_transport(world, FailureCause::Refused, "no");
     run(&world.engine_with_transport(transport));
-    let lock = world
-        .engine()
-        .locks()
-        .try_lock_with_holder(HolderLockKind::Hold(Hold::Alerts));
-    let mut lock = Some(lock.unwrap().unwrap());
+    let mut lock = Some(hold_alerts(&world.engine()));
     let ledger = world.archive_directory().join(".shepherd/ledger.jsonl");
     let aside = world.root.join("ledger");
     world.clock.on_sleep(move || {
@@ -442,11 +446,7 @@ fn busy_outbox_loses_no_error_of_a_run() {
     world.clock.advance(HOUR);
     let failed = run(&world.engine());
     assert!(!failed.errors.is_empty());
-    let lock = world
-        .engine()
-        .locks()
-        .try_lock_with_holder(HolderLockKind::Hold(Hold::Alerts));
-    let lock = lock.unwrap().unwrap();
+    let lock = hold_alerts(&world.engine());
     let done = alerted.deliver(&world.engine(), Some(&failed));
     let holder = format!("process {} of ", std::process::id());
     assert!(done.unrecorded.is_some_and(|it| it.contains(&holder)));

@@ -410,7 +410,7 @@ fn plan_of_an_append_confirms_no_overwrite() {
 }
 
 #[test]
-fn undo_that_appends_names_changed_rules_it_leaves_out() {
+fn appending_undo_names_rules_that_it_leaves_out() {
     let site = site_with_notes_and_drift();
     let _ = site.run(["reset", "code-reviewer"]).assert_code(0);
     let memory = site.read(REVIEWER_MEMORY);

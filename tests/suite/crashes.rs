@@ -859,7 +859,7 @@ fn unrecovered_turn_says_memory_may_be_absent() {
 }
 
 #[test]
-fn ledger_that_cannot_be_locked_leaves_memories_unchanged() {
+fn unlockable_ledger_leaves_memories_unchanged() {
     let world = World::new(&["scout"]);
     world.reset().assert_outcome(Outcome::Ok);
     world.write_scratch("scout", "- note\n");

@@ -481,7 +481,7 @@ fn junk_signature_does_not_stop_the_guard() {
 }
 
 #[test]
-fn damaged_copy_of_a_signed_seal_vouches_for_no_other_one() {
+fn damaged_copy_of_signed_seal_accepts_no_other() {
     if !has_ssh_keygen() {
         return;
     }

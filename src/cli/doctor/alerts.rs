@@ -2,7 +2,6 @@
 //! holds them for long.
 
 use super::{DoctorReport, FleetSubject};
-use crate::engine::{Hold, HolderLockKind};
 use crate::unattended::alerts::{AlertChannel, HeldAlerts, UntrustedCommand, find_command_problem};
 
 /// Reports what keeps alerts from being sent.
@@ -23,11 +22,10 @@ pub(super) fn check_alerts(report: &mut DoctorReport, fleet: &FleetSubject<'_>) 
         let hint = format!("install it, or make it executable; `{test}` tries it");
         report.add_failure(problem, &hint);
     }
-    let locks = [
-        HolderLockKind::Hold(Hold::Alerts),
-        HolderLockKind::AlertDelivery,
+    let held = [
+        HeldAlerts::find_change(engine),
+        HeldAlerts::find_delivery(engine),
     ];
-    let held = locks.map(|kind| HeldAlerts::find(engine, kind));
     for held in held.into_iter().flatten().filter(|held| held.is_stuck) {
         has_finding = true;
         report.add_warning(held.message, "");

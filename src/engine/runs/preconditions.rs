@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::archive::{PROGRAM_DIRECTORY_NAME, QUARANTINE_DIRECTORY_NAME};
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::baseline::seal::{META_FILE_NAME, SEAL_FILE_NAME, SIGNATURE_FILE_NAME};
 use crate::config::Agent;
 use crate::engine::runs::Runs;
@@ -55,12 +55,16 @@ impl Runs {
         self.journals.list()
     }
 
-    /// Checks that recovery can use a journal.
+    /// Checks that recovery can use a journal. One that cannot be read is not checked: its run may have
+    /// ended.
     ///
     /// # Errors
-    /// It is damaged, or cannot be read.
+    /// It is damaged.
     pub fn check_journal(&self, journal: &Path) -> Result<()> {
-        self.journals.read(journal).map(drop)
+        match self.journals.read(journal) {
+            Err(error) if error.kind() == ErrorKind::Integrity => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// Returns the journals of agents that are not configured, for example because they were

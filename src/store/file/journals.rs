@@ -8,7 +8,6 @@ use std::sync::Arc;
 use crate::archive::PROGRAM_DIRECTORY_NAME;
 use crate::base::durable::{self, UnsyncedObject};
 use crate::base::error::{Error, ErrorKind, PathContext, Result};
-use crate::config::Agent;
 use crate::store::controller::Controller;
 use crate::store::file::ledger::MAX_RECORD_BYTES;
 use crate::store::journal::{Journal, JournalRecord, Journals, Transaction, damaged_journal_error};
@@ -40,7 +39,7 @@ impl Journals for FileJournals {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             items => items.with_path("list", &path)?,
         };
-        let mut records = Vec::new();
+        let mut journals = Vec::new();
         for item in items {
             let name = item.with_path("list", &path)?.file_name();
             let text = name.to_string_lossy();
@@ -48,11 +47,11 @@ impl Journals for FileJournals {
             if let Some((agent, rest)) = text.split_once('.')
                 && rest.ends_with(".json")
             {
-                records.push((agent.to_string(), path.join(&name)));
+                journals.push((agent.to_string(), path.join(&name)));
             }
         }
-        records.sort();
-        Ok(records)
+        journals.sort();
+        Ok(journals)
     }
 
     fn text(&self, journal: &Path) -> Result<Option<Vec<u8>>> {
@@ -70,7 +69,7 @@ impl Journals for FileJournals {
 
     fn create(
         &self,
-        agent: &Agent,
+        agent: &str,
         transaction: &Transaction,
     ) -> Result<(Box<dyn Journal>, Vec<UnsyncedObject>)> {
         let archive = self.controller.archive();
@@ -94,7 +93,7 @@ impl Journals for FileJournals {
         let mut file = archive.permissions().create_own_file(&directory, &path)?;
         file.write(&text)?;
         let staged_name = transaction.files.first().map(|file| &*file.staged_name);
-        let name = format!("{}{}.json", agent.name, staged_name.unwrap_or_default());
+        let name = format!("{agent}{}.json", staged_name.unwrap_or_default());
         if !file.link_as(name.as_ref())? {
             let message = format!("{} already exists", path.join(name).display());
             return Err(Error::new(ErrorKind::Internal, message));

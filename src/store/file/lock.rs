@@ -88,6 +88,9 @@ const HOLDER_READ_ATTEMPTS: usize = 2000;
 const HOLDER_READ_ATTEMPTS_ON_REFUSAL: usize = 500;
 const HOLDER_READ_INTERVAL: Duration = Duration::from_millis(2);
 
+/// Attempts to lock the guard of replaced lock files, with the same pause: two seconds.
+const MAX_REPLACE_ATTEMPTS: usize = 1000;
+
 /// The lock of an agent; dropping it releases the lock.
 struct AgentLock {
     controller: Arc<Controller>,
@@ -429,9 +432,9 @@ impl Drop for HolderLock {
 /// Whether a process has a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockUse {
-    /// No process has it.
+    /// It is free.
     Free,
-    /// A process has it.
+    /// A process holds it.
     Held,
     /// This user may not know.
     Unknown,
@@ -733,7 +736,15 @@ pub(crate) fn open_lock_file(archive: &Archive, path: &Path) -> Result<File> {
     // Two processes that both find such a file must not remove each other's replacement.
     let guard_path = archive.program_path("locks").join(".replaced.lock");
     let guard = open_or_create(&guard_path)?;
+    let mut attempts = 0;
     while !sys::try_lock(guard.as_fd()).with_path("lock", &guard_path)? {
+        attempts += 1;
+        if attempts == MAX_REPLACE_ATTEMPTS {
+            let path = guard_path.display();
+            let message = format!("{path} has been locked by another process for 2 s");
+            let hint = format!("run `fuser -v {path}` to list the processes");
+            return Err(Error::new(ErrorKind::Busy, message).with_hint(hint));
+        }
         std::thread::sleep(HOLDER_READ_INTERVAL);
     }
     let file = open_or_create(path)?;

@@ -8,7 +8,6 @@ use crate::base::digest::Digest;
 use crate::base::durable::UnsyncedObject;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::moment::Zone;
-use crate::config::Agent;
 use crate::store::holds::{Hold, HoldLock, Holds};
 use crate::store::journal::{Journal, JournalRecord, Journals, Transaction};
 use crate::store::lease::{
@@ -55,7 +54,7 @@ impl MemoryStore {
         self.content.lock().unwrap()
     }
 
-    /// Gives an agent to somebody else, whoever has it.
+    /// Takes an agent away from its holder, and gives it to another.
     pub fn take_over(&self, agent: &str) {
         let mut content = self.content();
         content.last_token += 1;
@@ -138,10 +137,10 @@ impl Journals for MemoryStore {
 
     fn create(
         &self,
-        agent: &Agent,
+        agent: &str,
         transaction: &Transaction,
     ) -> Result<(Box<dyn Journal>, Vec<UnsyncedObject>)> {
-        let name = format!("{}{}.json", agent.name, transaction.files[0].staged_name);
+        let name = format!("{agent}{}.json", transaction.files[0].staged_name);
         let path = PathBuf::from(name);
         let text = serde_json::to_vec(transaction).unwrap();
         self.content().journals.insert(path.clone(), text);

@@ -232,7 +232,7 @@ impl SftpDirectory {
             self.client
                 .reply_error("move aside", &self.memory_path, reply)
         };
-        // An object there was displaced, whatever the server replies.
+        // An object there was displaced, even if the server reports a failure.
         let has_moved = answers.get(1).and_then(reply_attrs).is_some();
         let error = match answers.first().and_then(status_code) {
             Some(_) if has_moved => {

@@ -131,7 +131,7 @@ fn moved_memory(frame: &[u8]) -> Option<PathBuf> {
 }
 
 #[test]
-fn late_note_survives_a_move_that_is_answered_with_an_error() {
+fn late_note_survives_a_falsely_denied_move() {
     if !has_sftp_server() {
         return;
     }

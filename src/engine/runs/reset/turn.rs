@@ -345,7 +345,7 @@ impl<'a> Run<'a> {
             removed_directories: turn.queued.step.removed_directories.clone(),
             ledger_seq: self.runs.ledger.known_head().0,
         };
-        let (journal, written) = self.runs.journals.create(turn.agent, &transaction)?;
+        let (journal, written) = self.runs.journals.create(&turn.agent.name, &transaction)?;
         unsynced.extend(written);
         // The entries must not be recorded before their names are on the disk.
         turn.event
