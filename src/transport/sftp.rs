@@ -10,10 +10,11 @@
 //! | [`askpass`] | the child's questions to the operator, in the console |
 //! | `host_connection` | the connection to one host: its session, and the pauses between attempts |
 //! | `ending_links` | sessions that have ended, until their processes have exited |
-//! | `client` | one session: paths, limits and stat requests |
-//! | `chunked_read`, `batch_read` | reads of open files, and of several memories at once |
-//! | `directory` | an open directory: its state and shared requests |
-//! | `degraded`, `stage`, `run_directory`, `settle`, `recovery` | the steps of a replacement in it |
+//! | `client` | one session: paths, limits, and requests about a path |
+//! | `chunked_read`, `timed_reader`, `batch_read` | reads of open files, in bounded time, and of several memories at once |
+//! | `directory` | an open directory: its state |
+//! | `run_directory`, `displaced_files`, `write_support` | parts of that state: the directory of a run, the open files in it, and what the server supports |
+//! | `stage`, `swap`, `settle`, `recovery` | the steps of a replacement in it |
 //! | `memory_directory` | [`super::MemoryDirectory`] over SFTP |
 //!
 //! The other side may be hostile. The client accepts no reply that it did not request, allocates
@@ -23,8 +24,8 @@ pub mod askpass;
 mod batch_read;
 mod chunked_read;
 mod client;
-mod degraded;
 mod directory;
+mod displaced_files;
 mod ending_links;
 mod host_connection;
 mod listing;
@@ -35,7 +36,10 @@ pub mod session;
 mod settle;
 pub mod ssh;
 mod stage;
+mod swap;
+mod timed_reader;
 pub mod wire;
+mod write_support;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};

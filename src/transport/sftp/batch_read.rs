@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::chunked_read::{ChunkedRead, MAX_FILE_BYTES, too_large_error};
-use super::client::{FileHandle, SftpClient, path_bytes};
-use super::wire::{Attrs, Request, flags};
+use super::client::{FileHandle, SftpClient, open_request};
+use super::wire::{Attrs, Request};
 use crate::transport::{BatchSink, FileMetadata, MemoryObject, TransportError};
 
 /// Time limit of a batch: a server may send each reply in time and still never finish.
@@ -47,11 +47,7 @@ pub(super) fn read_batch(
         .filter(|number| files[*number].1.stamp.size <= MAX_FILE_BYTES)
         .collect();
     for numbers in small_enough.chunks(client.max_batch_handles()) {
-        let open = |number: &usize| Request::Open {
-            path: path_bytes(&paths[*number]),
-            flags: flags::READ,
-            mode: None,
-        };
+        let open = |number: &usize| open_request(&paths[*number]);
         let answers = client.request_batch(numbers.iter().map(open).collect())?;
         let mut handles: Vec<(usize, FileHandle)> = Vec::new();
         for (number, answer) in numbers.iter().zip(answers) {

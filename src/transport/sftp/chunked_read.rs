@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::client::{FileHandle, ReplyResult, SftpClient, reply_attrs};
 use super::wire::{Attrs, Reply, Request, status};
-use crate::base::digest::Digest;
+use crate::base::digest::{Digest, Hasher};
 use crate::transport::{ByteSink, TransportError};
 
 /// Bytes per request; every server has to accept this size.
@@ -34,12 +34,8 @@ pub(super) fn too_large_error(client: &SftpClient, path: &Path, size: u64) -> Tr
     client.refused_error("read", path, &why)
 }
 
-/// The digest of an open file as read, and its attributes after the read.
-pub(super) struct ReadContent {
-    pub(super) content: Digest,
-    pub(super) size: u64,
-    pub(super) attrs_after_read: Attrs,
-}
+/// Digest and size of a file.
+pub(super) type FileContent = (Digest, u64);
 
 /// An open file that is being read, a batch of requests at a time.
 pub(super) struct ChunkedRead<'p> {
@@ -144,6 +140,22 @@ impl<'p> ChunkedRead<'p> {
         } else {
             Ok(None)
         }
+    }
+
+    /// Handles the replies to the last requests, and returns whether the file ends there, and as a
+    /// whole has this digest and size.
+    pub(super) fn ends_with_content(
+        &mut self,
+        client: &SftpClient,
+        answers: &[ReplyResult],
+        content: FileContent,
+    ) -> bool {
+        let mut hasher = Hasher::default();
+        let end = self.handle_replies(client, answers, &mut |bytes| {
+            hasher.update(bytes);
+            Ok(())
+        });
+        matches!(end, Ok(Some(_))) && (hasher.finish(), self.offset) == content
     }
 
     /// Handles an end of file. A file that ends before its reported size was not read completely,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::session::{PendingReplies, RequestError, Session};
 use super::ssh::{SshChild, explain_session_error};
-use super::wire::{Attrs, Reply, Request, ServerExtensions, status};
+use super::wire::{Attrs, Reply, Request, ServerExtensions, flags, status};
 use crate::base::error::{Error, ErrorKind};
 use crate::config::SshHost;
 use crate::transport::{
@@ -53,6 +53,22 @@ pub(super) fn path_bytes(path: &Path) -> Vec<u8> {
 pub(super) fn lstat_request(path: &Path) -> Request {
     Request::Lstat {
         path: path_bytes(path),
+    }
+}
+
+/// Returns the request that removes a path that is no directory.
+pub(super) fn remove_request(path: &Path) -> Request {
+    Request::Remove {
+        path: path_bytes(path),
+    }
+}
+
+/// Returns the request that opens a path for reading.
+pub(super) fn open_request(path: &Path) -> Request {
+    Request::Open {
+        path: path_bytes(path),
+        flags: flags::READ,
+        mode: None,
     }
 }
 
@@ -406,6 +422,89 @@ impl SftpClient {
                 Err(self.replaced_error(path))
             }
             _ => Err(self.reply_error("open", path, Some(&answer))),
+        }
+    }
+
+    /// Opens a file for reading.
+    pub(super) fn open_file(&self, path: &Path) -> Result<FileHandle, TransportError> {
+        let answer = self.request_one(open_request(path))?;
+        self.handle_from_reply(path, answer)
+    }
+
+    /// Opens the regular file at a path, with its attributes; `None` where another object is there.
+    pub(super) fn open_regular(
+        &self,
+        path: &Path,
+    ) -> Result<Option<(FileHandle, Attrs)>, TransportError> {
+        let found = self.request_one(lstat_request(path))?;
+        let regular =
+            reply_attrs(&found).is_some_and(|attrs| file_type(attrs) == Some(TYPE_REGULAR));
+        match status_code(&found) {
+            Some(status::NO_SUCH_FILE) => return Ok(None),
+            Some(_) => return Err(self.reply_error("stat", path, Some(&found))),
+            None if !regular => return Ok(None),
+            None => {}
+        }
+        let handle = self.open_file(path)?;
+        let found = self.request_one(Request::Fstat {
+            handle: handle.clone(),
+        })?;
+        match reply_attrs(&found) {
+            Some(found) if file_type(found) == Some(TYPE_REGULAR) => Ok(Some((handle, *found))),
+            _ => {
+                self.close_handle(handle);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Returns whether there is an object at a path.
+    pub(super) fn exists_at(&self, path: &Path) -> Result<bool, TransportError> {
+        let found = self.request_one(lstat_request(path))?;
+        match (status_code(&found), reply_attrs(&found)) {
+            (Some(status::NO_SUCH_FILE), _) => Ok(false),
+            (_, Some(_)) => Ok(true),
+            _ => Err(self.reply_error("stat", path, Some(&found))),
+        }
+    }
+
+    /// Closes a handle, without waiting.
+    pub(super) fn close_handle(&self, handle: FileHandle) {
+        self.send_without_waiting(vec![Request::Close { handle }]);
+    }
+
+    /// Renames a path to a free name.
+    pub(super) fn rename_request(&self, from: &Path, to: &Path) -> Request {
+        let (from, to) = (path_bytes(from), path_bytes(to));
+        if self.extensions().posix_rename {
+            Request::PosixRename { from, to }
+        } else {
+            Request::Rename { from, to }
+        }
+    }
+
+    /// Returns the error for the reply to a request that takes space on the host. The protocol has
+    /// no status for a full disk.
+    pub(super) fn write_error(
+        &self,
+        verb: &str,
+        path: &Path,
+        reply: Option<&ReplyResult>,
+    ) -> TransportError {
+        let error = self.reply_error(verb, path, reply);
+        error.with_full_disk(reply.and_then(status_code) == Some(status::FAILURE))
+    }
+
+    /// Checks the reply to a request that takes space on the host.
+    pub(super) fn check_written(
+        &self,
+        answer: &ReplyResult,
+        verb: &str,
+        path: &Path,
+    ) -> Result<(), TransportError> {
+        match status_code(answer) {
+            Some(status::OK) => Ok(()),
+            _ => Err(self.write_error(verb, path, Some(answer))),
         }
     }
 

@@ -6,10 +6,14 @@ use std::os::unix::ffi::OsStringExt;
 use std::time::Instant;
 
 use super::chunked_read::{MAX_FILE_BYTES, too_large_error};
-use super::client::{STAT_REQUESTS, stat_requests};
+use super::client::{
+    STAT_REQUESTS, TYPE_DIRECTORY, file_type, lstat_request, path_bytes, reply_attrs,
+    stat_requests, status_code,
+};
 use super::directory::{SftpDirectory, object_size};
-use super::settle::QUIET_PERIOD;
-use crate::base::digest::{Digest, Hasher};
+use super::settle::Settlement;
+use super::wire::{Request, status};
+use crate::base::digest::Digest;
 use crate::base::error::{Error, ErrorKind};
 use crate::config::SftpExtension;
 use crate::transport::{
@@ -26,10 +30,11 @@ impl MemoryDirectory for SftpDirectory {
     }
 
     fn properties(&self) -> Result<DirectoryProperties, TransportError> {
-        let (missing_extensions, swap_forecast) = match self.find_denied_writes()? {
-            Some(error) => (Vec::new(), SwapForecast::Refused(error)),
-            None => (self.find_missing_extensions(), SwapForecast::Clear),
-        };
+        let (missing_extensions, swap_forecast) =
+            match self.support.find_denied_writes(&self.memory_path)? {
+                Some(error) => (Vec::new(), SwapForecast::Refused(error)),
+                None => (self.support.find_missing_extensions(), SwapForecast::Clear),
+            };
         Ok(DirectoryProperties {
             id: None,
             missing_extensions,
@@ -54,7 +59,11 @@ impl MemoryDirectory for SftpDirectory {
     }
 
     fn find_similar_name(&self) -> Option<OsString> {
-        let names = self.list_names(&self.directory_path).ok()??.into_iter();
+        let names = self
+            .reader
+            .list_names(&self.directory_path)
+            .ok()??
+            .into_iter();
         let similar = similar_names(self.memory_path.file_name()?, names.map(OsString::from_vec));
         let is_file = |name: &OsString| {
             let path = self.directory_path.join(name);
@@ -77,15 +86,13 @@ impl MemoryDirectory for SftpDirectory {
         if size > MAX_FILE_BYTES {
             return Err(too_large_error(&self.client, &self.memory_path, size));
         }
-        let handle = self.open_file(&self.memory_path)?;
-        let mut hasher = Hasher::default();
-        let read = self.read_to_end(&handle, &self.memory_path, size, &mut |bytes| {
-            hasher.update(bytes);
-            sink(bytes)
-        });
-        self.close_handle(handle);
-        let (size, after) = read?;
-        self.last_read_content.set(Some((hasher.finish(), size)));
+        let handle = self.client.open_file(&self.memory_path)?;
+        let read = self
+            .reader
+            .read_to_end(&handle, &self.memory_path, size, sink);
+        self.client.close_handle(handle);
+        let (content, after) = read?;
+        self.last_read_content.set(Some(content));
         // The opened file may differ from the one that stat found.
         match self.client.object_from_attrs(
             &self.memory_path,
@@ -113,7 +120,7 @@ impl MemoryDirectory for SftpDirectory {
     }
 
     fn claim(&self, run: &str) -> Result<(), TransportError> {
-        let created = self.create_run_directory(run);
+        let created = self.run.create(run);
         created.map_err(|error| self.explain_write_error(error))
     }
 
@@ -125,15 +132,60 @@ impl MemoryDirectory for SftpDirectory {
     ) -> Result<Vec<SftpExtension>, TransportError> {
         let attributes = attributes.resolve(|| self.inherited_attributes())?;
         self.stage_file(run, content, &attributes)?;
-        Ok(self.find_missing_extensions())
+        Ok(self.support.find_missing_extensions())
     }
 
     fn create_directory(&self) -> Result<bool, TransportError> {
-        self.make_directory()
+        let path = &self.memory_path;
+        let mode = self.directory_attrs.mode.unwrap_or(0o700) & 0o777;
+        let batch = vec![
+            Request::MakeDir {
+                path: path_bytes(path),
+                mode,
+            },
+            lstat_request(path),
+        ];
+        let replies = self.run.request_synced(batch)?;
+        self.opening_object.take();
+        let found = replies.get(1).and_then(reply_attrs);
+        let is_directory = found.and_then(file_type) == Some(TYPE_DIRECTORY);
+        match replies.first() {
+            Some(made) if status_code(made) == Some(status::OK) && is_directory => {}
+            Some(made) if is_directory && status_code(made).is_some() => return Ok(false),
+            Some(made) => {
+                return Err(self
+                    .client
+                    .write_error("create the directory", path, Some(made)));
+            }
+            None => return Err(self.client.reply_error("create the directory", path, None)),
+        }
+        if found.and_then(|found| found.owner) != self.directory_attrs.owner {
+            self.remove_directory()?;
+            let why = "it would not belong to the owner of the directory that it is in: log in as \
+                       the agent's user, with remote_user";
+            return Err(self.client.refused_error("create the directory", path, why));
+        }
+        Ok(true)
     }
 
     fn remove_directory(&self) -> Result<bool, TransportError> {
-        self.unlink_directory()
+        let batch = vec![
+            Request::RemoveDir {
+                path: path_bytes(&self.memory_path),
+            },
+            lstat_request(&self.memory_path),
+        ];
+        let replies = self.run.request_synced(batch)?;
+        self.opening_object.take();
+        match replies.get(1) {
+            Some(found) if status_code(found) == Some(status::NO_SUCH_FILE) => Ok(true),
+            // Servers have one status for all reasons; what stands there stays.
+            Some(found) if reply_attrs(found).is_some() => Ok(false),
+            reply => {
+                let path = &self.memory_path;
+                Err(self.client.reply_error("remove the directory", path, reply))
+            }
+        }
     }
 
     fn commit(&self, run: &str, new: NewMemory) -> Result<SwapOutcome, TransportError> {
@@ -141,7 +193,7 @@ impl MemoryDirectory for SftpDirectory {
             NewMemory::StagedFile { .. } => {
                 let staged = self.staged_content.take();
                 let staged =
-                    staged.ok_or_else(|| self.client.replaced_error(&self.path_of(run)))?;
+                    staged.ok_or_else(|| self.client.replaced_error(&self.run.path_of(run)))?;
                 self.exchange_names(run, staged)
             }
             NewMemory::KeptObject(_) | NewMemory::Symlink(_) => {
@@ -158,19 +210,15 @@ impl MemoryDirectory for SftpDirectory {
         displaced: &str,
         inspect: Inspector<'_>,
     ) -> Result<SettleOutcome, TransportError> {
-        self.settle_object(displaced, inspect)
+        Settlement::new(self, displaced).settle(inspect)
     }
 
     fn next_settle_time(&self) -> Option<Instant> {
-        let displaced = self.displaced_files.borrow();
-        displaced
-            .values()
-            .map(|it| it.unchanged_since + QUIET_PERIOD)
-            .max()
+        self.displaced_files.next_settle_time()
     }
 
     fn display_name(&self, name: &str) -> String {
-        let path = self.path_of(name);
+        let path = self.run.path_of(name);
         let inside = path.strip_prefix(&self.directory_path).unwrap_or(&path);
         inside.display().to_string()
     }
@@ -180,6 +228,6 @@ impl MemoryDirectory for SftpDirectory {
     }
 
     fn has_files_of_run(&self, run: &str) -> Result<bool, TransportError> {
-        Ok(self.list_names(&self.path_of(run))?.is_some())
+        Ok(self.reader.list_names(&self.run.path_of(run))?.is_some())
     }
 }

@@ -6,17 +6,19 @@
 //! Requests name paths, so each run has a path that can be revoked. A process that finishes another
 //! run renames its directory first, and every request that names the old path fails.
 
-use std::time::Instant;
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::client::{
-    FileHandle, ReplyResult, TYPE_DIRECTORY, file_type, into_handle, lstat_request, path_bytes,
-    reply_attrs, status_code,
+    FileHandle, ReplyResult, SftpClient, TYPE_DIRECTORY, file_type, into_handle, lstat_request,
+    open_request, path_bytes, remove_request, reply_attrs, status_code,
 };
-use super::directory::{OpenDisplacedFile, SftpDirectory, StagedContent};
-use super::wire::{Reply, Request, flags, status};
+use super::timed_reader::TimedReader;
+use super::wire::{Request, status};
 use crate::base::durable;
 use crate::base::error::Error;
-use crate::transport::{FailureCause, SwapMethod, SwapOutcome, TransportError};
+use crate::transport::TransportError;
 
 /// Name of the new file in it.
 const NEW_FILE_NAME: &str = "new";
@@ -25,10 +27,7 @@ const NEW_FILE_NAME: &str = "new";
 const DISPLACED_NAME_PREFIX: &str = "old";
 
 /// A second name of the new file, which exists only to test whether the file system has hard links.
-pub(super) const LINK_TEST_NAME: &str = "link";
-
-/// Attempts of a swap while the agent keeps creating a new file.
-const MAX_SWAP_ATTEMPTS: usize = 16;
+const LINK_TEST_NAME: &str = "link";
 
 /// Number of requests that remove a name in a run directory.
 pub(super) const UNLINK_REQUESTS: usize = 3;
@@ -36,229 +35,154 @@ pub(super) const UNLINK_REQUESTS: usize = 3;
 const STILL_EXISTS_MESSAGE: &str = "it exists after its removal: the server did not remove it, or \
      the agent created it again; move it away";
 
-impl SftpDirectory {
-    pub(super) fn new_file_name(staged: &str) -> String {
-        format!("{staged}/{NEW_FILE_NAME}")
+/// The directory of a run that was taken over.
+struct TakenOverRun {
+    /// The name that the caller uses.
+    staged_name: String,
+    /// Its current name on the host.
+    current_name: String,
+}
+
+/// The directory of a run, in the directory of the memory.
+pub(super) struct RunDirectory {
+    client: Arc<SftpClient>,
+    reader: TimedReader,
+    /// The directory that it is in.
+    parent_path: PathBuf,
+    /// That directory, open for syncing, if the server supports that.
+    parent_handle: Option<FileHandle>,
+    /// The directory of the current run, open for syncing.
+    handle: RefCell<Option<FileHandle>>,
+    /// The directory of another run, which has been renamed.
+    taken_over: RefCell<Option<TakenOverRun>>,
+}
+
+impl RunDirectory {
+    /// Creates the access to the directories of runs in the one at `path`; requests nothing yet.
+    pub(super) fn new(reader: &TimedReader, path: &Path, handle: Option<FileHandle>) -> Self {
+        RunDirectory {
+            client: Arc::clone(&reader.client),
+            reader: reader.clone(),
+            parent_path: path.to_path_buf(),
+            parent_handle: handle,
+            handle: RefCell::new(None),
+            taken_over: RefCell::new(None),
+        }
     }
 
-    fn link_test_name(staged: &str) -> String {
-        format!("{staged}/{LINK_TEST_NAME}")
+    /// Returns the path of a name, in the run directory under its current name.
+    pub(super) fn path_of(&self, name: &str) -> PathBuf {
+        if let Some(TakenOverRun {
+            staged_name: staged,
+            current_name: now,
+        }) = &*self.taken_over.borrow()
+            && let Some(rest) = name.strip_prefix(staged.as_str())
+            && (rest.is_empty() || rest.starts_with('/'))
+        {
+            return self.parent_path.join(format!("{now}{rest}"));
+        }
+        self.parent_path.join(name)
+    }
+
+    /// Returns the requests that sync the directory, and the run directory, on the host.
+    pub(super) fn sync_requests(&self) -> Vec<Request> {
+        if !self.client.extensions().fsync {
+            return Vec::new();
+        }
+        let run = self.handle.borrow();
+        let handles = [run.as_ref(), self.parent_handle.as_ref()];
+        let handles = handles.into_iter().flatten().cloned();
+        handles.map(|handle| Request::Fsync { handle }).collect()
+    }
+
+    /// Sends requests, and syncs both directories behind them. Returns the replies to all of them.
+    pub(super) fn request_synced(
+        &self,
+        mut batch: Vec<Request>,
+    ) -> Result<Vec<ReplyResult>, TransportError> {
+        batch.extend(self.sync_requests());
+        self.client.request_batch(batch)
     }
 
     /// Creates and opens the directory of a run, and waits until the host has done so. A server that
     /// cannot open directories cannot sync them either, which is not an error.
-    pub(super) fn create_run_directory(&self, run: &str) -> Result<(), TransportError> {
+    pub(super) fn create(&self, run: &str) -> Result<(), TransportError> {
         let path = self.path_of(run);
         let make = Request::MakeDir {
             path: path_bytes(&path),
             mode: 0o700,
         };
-        let open = Request::Open {
-            path: path_bytes(&path.join(".")),
-            flags: flags::READ,
-            mode: None,
-        };
+        let open = open_request(&path.join("."));
         let answers = self.client.request_batch(vec![make, open])?;
         let [made, opened] = <[ReplyResult; 2]>::try_from(answers)
             .map_err(|_| self.client.reply_error("create", &path, None))?;
         let opened = into_handle(opened);
-        match self.check_written(&made, "create", &path) {
+        match self.client.check_written(&made, "create", &path) {
             Ok(()) => {
-                self.run_directory_handle.replace(opened);
+                self.handle.replace(opened);
                 Ok(())
             }
             Err(error) => {
                 opened
                     .into_iter()
-                    .for_each(|handle| self.close_handle(handle));
+                    .for_each(|handle| self.client.close_handle(handle));
                 Err(error)
             }
         }
     }
 
-    /// Opens a new file in the directory of a run. Also tests whether the file system has hard links:
-    /// to find out once the memory was moved aside would be too late.
-    pub(super) fn create_new_file(&self, staged: &str) -> Result<FileHandle, TransportError> {
-        let new = Self::new_file_name(staged);
-        let path = self.path_of(&new);
-        let mut batch = vec![Request::Open {
-            path: path_bytes(&path),
-            flags: flags::READ | flags::WRITE | flags::CREATE | flags::EXCLUSIVE,
-            mode: Some(0o600),
-        }];
-        let link = self.path_of(&Self::link_test_name(staged));
-        if self.client.extensions().hardlink {
-            batch.push(Request::HardLink {
-                from: path_bytes(&path),
-                to: path_bytes(&link),
-            });
-            batch.push(Request::Remove {
-                path: path_bytes(&link),
-            });
-        }
-        let mut answers = self.client.request_batch(batch)?;
-        let link_test_replies = answers.split_off(1.min(answers.len()));
-        let handle = match answers.pop() {
-            Some(Ok(Reply::Handle(handle))) => handle,
-            refused => {
-                let _ = self.remove_name(&new);
-                return Err(self.write_error("create", &path, refused.as_ref()));
-            }
+    /// Renames the directory of another run, so that pending requests that name the old path fail.
+    pub(super) fn take_over(&self, staged: &str, names: &[String]) -> Result<(), TransportError> {
+        let Some((now, before)) = names.split_last() else {
+            return Ok(());
         };
-        if let [linked, removed] = link_test_replies.as_slice() {
-            self.lacks_hard_links
-                .set(status_code(linked) != Some(status::OK));
-            if !matches!(
-                status_code(removed),
-                Some(status::OK | status::NO_SUCH_FILE)
-            ) {
-                self.close_handle(handle);
-                let _ = self.remove_name(&Self::link_test_name(staged));
-                let _ = self.remove_name(&new);
-                return Err(self.client.reply_error("remove", &link, Some(removed)));
-            }
-        }
-        Ok(handle)
-    }
-
-    /// Puts the new file in the memory's place.
-    pub(super) fn exchange_names(
-        &self,
-        staged: &str,
-        new: StagedContent,
-    ) -> Result<SwapOutcome, TransportError> {
-        let mut displaced = Vec::new();
-        let name = Self::new_file_name(staged);
-        for _ in 0..MAX_SWAP_ATTEMPTS {
-            let random = durable::new_random_name().map_err(refused_error)?;
-            let aside = format!("{staged}/{DISPLACED_NAME_PREFIX}{random}");
-            let pair = vec![self.move_aside_request(&aside), self.install_request(&name)];
-            let mut behind = vec![
-                lstat_request(&self.memory_path),
-                lstat_request(&self.path_of(&aside)),
+        let to = self.parent_path.join(now);
+        // Newest first: if an older name exists beside it, a slow host or an agent created that
+        // directory later, and it does not belong to the run.
+        let before = before.iter().rev().map(String::as_str);
+        for name in before.chain([staged]) {
+            let from = self.parent_path.join(name);
+            let batch = vec![
+                self.client.rename_request(&from, &to),
+                lstat_request(&from),
+                lstat_request(&to),
+                // Left by a run that was interrupted during the link test.
+                remove_request(&to.join(LINK_TEST_NAME)),
             ];
-            behind.extend(self.directory_sync_requests());
-            let answers = self.client.request_isolated(pair, behind)?;
-            let at = self.clock.instant();
-            let replace_error =
-                |reply| self.client.reply_error("replace", &self.memory_path, reply);
-            let [renamed, linked, stats @ ..] = answers.as_slice() else {
-                return Err(replace_error(None));
-            };
-            // An object there was displaced, whatever the server replies.
-            let has_aside = stats.get(1).and_then(reply_attrs).is_some();
-            let was_displaced = match status_code(renamed) {
-                Some(status::OK) => true,
-                Some(_) if has_aside => true,
-                Some(status::NO_SUCH_FILE) => false,
-                _ => return Err(replace_error(Some(renamed))),
-            };
-            displaced.extend(was_displaced.then_some(aside));
-            match status_code(linked) {
-                Some(status::OK) => {
-                    let method = if displaced.is_empty() {
-                        SwapMethod::Create
-                    } else {
-                        SwapMethod::TakeAway
-                    };
-                    let last = displaced.last().filter(|_| was_displaced);
-                    if !self.verify_exchange(&name, last.map(|name| (name, at)), stats, new)? {
-                        displaced.push(name);
+            let answers = self.request_synced(batch)?;
+            let exists_at = |place: usize| answers.get(place).and_then(reply_attrs).is_some();
+            let is_directory =
+                answers.get(2).and_then(reply_attrs).and_then(file_type) == Some(TYPE_DIRECTORY);
+            match answers.first().and_then(status_code) {
+                Some(status::OK) if is_directory => break,
+                // An object that is not a directory does not belong to the run, and a link would
+                // lead elsewhere: it gets its name back.
+                Some(status::OK) if exists_at(2) => {
+                    let undo_requests =
+                        [self.client.rename_request(&to, &from), lstat_request(&to)];
+                    let answers = self.client.request_batch(undo_requests.to_vec())?;
+                    if answers.get(1).and_then(status_code) != Some(status::NO_SUCH_FILE) {
+                        let why = "it is not a directory";
+                        return Err(self.client.refused_error("take over", &to, why));
                     }
-                    return Ok(SwapOutcome { method, displaced });
                 }
-                // The agent has created another file in between; the next attempt displaces that
-                // one, too.
-                Some(_) if self.exists_at(&self.memory_path)? => {}
-                // The old file is better than none.
-                _ => {
-                    if let Some(aside) = displaced.last() {
-                        self.move_back_into_place(aside)?;
-                    }
-                    return Err(replace_error(Some(linked)));
+                Some(status::NO_SUCH_FILE) if !exists_at(1) => {}
+                Some(status::OK | status::NO_SUCH_FILE) => {
+                    return Err(self.client.reply_error("take over", &from, None));
                 }
+                _ => return Err(self.client.reply_error("take over", &from, answers.first())),
             }
         }
-        Err(self.client.replaced_error(&self.memory_path))
-    }
-
-    /// Renames the displaced memory back, if the memory's name is free.
-    pub(super) fn move_back_into_place(&self, aside: &str) -> Result<(), TransportError> {
-        let (from, to) = (
-            path_bytes(&self.path_of(aside)),
-            path_bytes(&self.memory_path),
-        );
-        let link = Request::HardLink {
-            from: from.clone(),
-            to: to.clone(),
-        };
-        let answers = self
-            .client
-            .request_batch(vec![link, lstat_request(&self.memory_path)])?;
-        // The link has to exist before the other name goes.
-        let is_linked = answers.get(1).and_then(reply_attrs).is_some();
-        if answers.first().and_then(status_code) == Some(status::OK) && is_linked {
-            return self.remove_name(aside);
-        }
-        // A plain rename does not replace anything, either.
-        let renamed = self.client.request_one(Request::Rename { from, to })?;
-        match status_code(&renamed) {
-            Some(status::OK) => Ok(()),
-            _ if self.exists_at(&self.memory_path)? => Ok(()),
-            _ => {
-                let why = format!(
-                    "the server refuses links and renames; its content is in {}, and the next run restores it",
-                    self.path_of(aside).display()
-                );
-                Err(self
-                    .client
-                    .refused_error("restore", &self.memory_path, &why))
-            }
-        }
-    }
-
-    /// Moves the memory into the directory of a run.
-    pub(super) fn move_memory_into_run_directory(
-        &self,
-        staged: &str,
-    ) -> Result<SwapOutcome, TransportError> {
-        let name = Self::new_file_name(staged);
-        let to = self.path_of(&name);
-        let mut batch = vec![self.move_aside_request(&name), lstat_request(&to)];
-        batch.extend(self.directory_sync_requests());
-        let answers = self.client.request_batch(batch)?;
-        let refused = || {
-            let reply = answers.first();
-            self.client
-                .reply_error("move aside", &self.memory_path, reply)
-        };
-        // An object there was displaced, even if the server reports a failure.
-        let has_moved = answers.get(1).and_then(reply_attrs).is_some();
-        let error = match answers.first().and_then(status_code) {
-            Some(_) if has_moved => {
-                return Ok(SwapOutcome {
-                    method: SwapMethod::Remove,
-                    displaced: vec![name],
-                });
-            }
-            Some(status::OK) => {
-                let why = "the server reported the rename, but the new name does not exist";
-                return Err(self.client.refused_error("displace", &to, why));
-            }
-            Some(status::NO_SUCH_FILE) => self.client.replaced_error(&self.memory_path),
-            Some(_) => refused(),
-            None => return Err(refused()),
-        };
-        // The memory may still get there: a directory that holds anything stays.
-        let _ = self.remove_run_directory(staged);
-        Err(error)
+        self.taken_over.replace(Some(TakenOverRun {
+            staged_name: staged.to_string(),
+            current_name: now.clone(),
+        }));
+        Ok(())
     }
 
     /// Removes one of our own names. Succeeds if it is absent.
     pub(super) fn remove_name(&self, name: &str) -> Result<(), TransportError> {
-        let mut batch = self.unlink_requests(name);
-        batch.extend(self.directory_sync_requests());
-        let answers = self.client.request_batch(batch)?;
+        let answers = self.request_synced(self.unlink_requests(name))?;
         match answers.first().and_then(status_code) {
             Some(status::OK | status::NO_SUCH_FILE) => Ok(()),
             // An agent may have created a directory there; it is not ours to remove.
@@ -277,9 +201,13 @@ impl SftpDirectory {
     }
 
     /// Returns the names in a run directory that a swap may have created there, the new file first.
-    pub(super) fn list_run_names(&self, staged: &str) -> Result<Vec<String>, TransportError> {
+    pub(super) fn list_names(&self, staged: &str) -> Result<Vec<String>, TransportError> {
         let mut names = Vec::new();
-        for name in self.list_names(&self.path_of(staged))?.unwrap_or_default() {
+        for name in self
+            .reader
+            .list_names(&self.path_of(staged))?
+            .unwrap_or_default()
+        {
             // Our own names are ASCII.
             if let Ok(name) = String::from_utf8(name)
                 && (name == NEW_FILE_NAME
@@ -299,12 +227,10 @@ impl SftpDirectory {
     /// the result.
     pub(super) fn unlink_requests(&self, name: &str) -> Vec<Request> {
         let path = self.path_of(name);
-        let mut batch = vec![Request::Remove {
-            path: path_bytes(&path),
-        }];
+        let mut batch = vec![remove_request(&path)];
         if let Some(directory) = path
             .parent()
-            .filter(|directory| *directory != self.directory_path)
+            .filter(|directory| *directory != self.parent_path)
         {
             batch.push(Request::RemoveDir {
                 path: path_bytes(directory),
@@ -314,63 +240,18 @@ impl SftpDirectory {
         batch
     }
 
-    /// Checks the replies to the removal of a name: the name must be gone, and the run directory
-    /// with its last name. Otherwise the journal record must not end.
-    pub(super) fn check_unlinked(
-        &self,
-        name: &str,
-        answers: &[ReplyResult],
-    ) -> Result<(), TransportError> {
-        let is_gone =
-            answers.get(UNLINK_REQUESTS - 1).and_then(status_code) == Some(status::NO_SUCH_FILE);
-        let Some((staged, _)) = name.split_once('/').filter(|_| !is_gone) else {
-            return Ok(());
-        };
-        let mut names = self.list_run_names(staged)?;
-        let kept = self.displaced_files.borrow();
-        names.retain(|name| !kept.contains_key(name));
-        let stats = names
-            .iter()
-            .map(|name| lstat_request(&self.path_of(name)))
-            .collect();
-        let stats = self.client.request_batch(stats)?;
-        // Directories stay: only an agent can have created them there.
-        let is_remaining = |stat: &ReplyResult| {
-            reply_attrs(stat).is_some_and(|it| file_type(it) != Some(TYPE_DIRECTORY))
-        };
-        if let Some((left, _)) = names
-            .iter()
-            .zip(&stats)
-            .find(|(_, stat)| is_remaining(stat))
-        {
-            return Err(self.client.refused_error(
-                "remove",
-                &self.path_of(left),
-                STILL_EXISTS_MESSAGE,
-            ));
-        }
-        if kept.is_empty() {
-            self.remove_run_directory(staged)
-        } else {
-            Ok(())
-        }
-    }
-
     /// Removes the directory of a run, if it is empty.
-    pub(super) fn remove_run_directory(&self, staged: &str) -> Result<(), TransportError> {
+    pub(super) fn remove(&self, staged: &str) -> Result<(), TransportError> {
         let path = self.path_of(staged);
-        let mut batch = vec![
+        let batch = vec![
             // The server may have reported its removal without doing it.
-            Request::Remove {
-                path: path_bytes(&path.join(LINK_TEST_NAME)),
-            },
+            remove_request(&path.join(LINK_TEST_NAME)),
             Request::RemoveDir {
                 path: path_bytes(&path),
             },
             lstat_request(&path),
         ];
-        batch.extend(self.directory_sync_requests());
-        let answers = self.client.request_batch(batch)?;
+        let answers = self.request_synced(batch)?;
         match (
             answers.get(2).and_then(status_code),
             answers.get(2).and_then(reply_attrs),
@@ -381,14 +262,11 @@ impl SftpDirectory {
             _ => {}
         }
         match answers.get(1).and_then(status_code) {
-            Some(status::OK | status::NO_SUCH_FILE) => {
-                Err(self
-                    .client
-                    .refused_error("remove", &path, STILL_EXISTS_MESSAGE))
-            }
+            Some(status::OK | status::NO_SUCH_FILE) => Err(self.still_exists_error(&path)),
             // An agent has put a foreign object there.
             Some(_)
                 if self
+                    .reader
                     .list_names(&path)?
                     .is_none_or(|names| !is_empty_listing(&names)) =>
             {
@@ -398,23 +276,36 @@ impl SftpDirectory {
         }
     }
 
-    /// Records a displaced file, with the content that was read before.
-    pub(super) fn record_displaced(&self, name: &str, handle: FileHandle, at: Instant) {
-        let displaced = OpenDisplacedFile {
-            handle,
-            last_content: self.last_read_content.get(),
-            unchanged_since: at,
-        };
-        let mut all = self.displaced_files.borrow_mut();
-        all.insert(name.to_string(), displaced);
+    /// Returns the error for an object of a run that is there after its removal.
+    pub(super) fn still_exists_error(&self, path: &Path) -> TransportError {
+        self.client
+            .refused_error("remove", path, STILL_EXISTS_MESSAGE)
     }
+
+    /// Takes the open handles, to be closed.
+    pub(super) fn take_handles(&mut self) -> impl Iterator<Item = FileHandle> {
+        let handles = [self.handle.take(), self.parent_handle.take()];
+        handles.into_iter().flatten()
+    }
+}
+
+/// Returns the name of the new file of a run.
+pub(super) fn new_file_name(run: &str) -> String {
+    format!("{run}/{NEW_FILE_NAME}")
+}
+
+/// Returns the name of the second name of the new file of a run.
+pub(super) fn link_test_name(run: &str) -> String {
+    format!("{run}/{LINK_TEST_NAME}")
+}
+
+/// Returns a free name for a displaced file of a run.
+pub(super) fn new_displaced_name(run: &str) -> Result<String, Error> {
+    let random = durable::new_random_name()?;
+    Ok(format!("{run}/{DISPLACED_NAME_PREFIX}{random}"))
 }
 
 /// Returns whether these are the names of an empty directory.
 fn is_empty_listing(names: &[Vec<u8>]) -> bool {
     names.iter().all(|name| name == b"." || name == b"..")
-}
-
-fn refused_error(error: Error) -> TransportError {
-    TransportError::new(FailureCause::Refused, error)
 }

@@ -2,12 +2,14 @@
 
 use std::path::Path;
 
-use super::chunked_read::{ChunkedRead, MAX_REQUESTS_PER_FILE, READ_REQUEST_BYTES, ReadContent};
+use super::chunked_read::{ChunkedRead, FileContent, MAX_REQUESTS_PER_FILE, READ_REQUEST_BYTES};
 use super::client::{
-    FileHandle, ReplyResult, TYPE_REGULAR, file_type, lstat_request, path_bytes, reply_attrs,
+    FileHandle, ReplyResult, SftpClient, TYPE_REGULAR, file_type, lstat_request, path_bytes,
+    remove_request, reply_attrs, status_code,
 };
-use super::directory::{SftpDirectory, StagedContent};
-use super::wire::{Attrs, Reply, Request, Statvfs};
+use super::directory::SftpDirectory;
+use super::run_directory::{link_test_name, new_file_name};
+use super::wire::{Attrs, Reply, Request, Statvfs, flags, status};
 use crate::base::digest::Hasher;
 use crate::base::error::{Error, ErrorKind};
 use crate::transport::{Attributes, ByteSink, FailureCause, TransportError, new_memory_mode};
@@ -44,6 +46,48 @@ impl SftpDirectory {
         })
     }
 
+    /// Opens a new file in the directory of a run. Also tests whether the file system has hard links:
+    /// to find out once the memory was moved aside would be too late.
+    fn create_new_file(&self, staged: &str) -> Result<FileHandle, TransportError> {
+        let new = new_file_name(staged);
+        let path = self.run.path_of(&new);
+        let mut batch = vec![Request::Open {
+            path: path_bytes(&path),
+            flags: flags::READ | flags::WRITE | flags::CREATE | flags::EXCLUSIVE,
+            mode: Some(0o600),
+        }];
+        let link = self.run.path_of(&link_test_name(staged));
+        if self.client.extensions().hardlink {
+            batch.push(Request::HardLink {
+                from: path_bytes(&path),
+                to: path_bytes(&link),
+            });
+            batch.push(remove_request(&link));
+        }
+        let mut answers = self.client.request_batch(batch)?;
+        let link_test_replies = answers.split_off(1.min(answers.len()));
+        let handle = match answers.pop() {
+            Some(Ok(Reply::Handle(handle))) => handle,
+            refused => {
+                let _ = self.run.remove_name(&new);
+                return Err(self.client.write_error("create", &path, refused.as_ref()));
+            }
+        };
+        if let [linked, removed] = link_test_replies.as_slice() {
+            self.support
+                .lacks_hard_links
+                .set(status_code(linked) != Some(status::OK));
+            let removed_code = status_code(removed);
+            if !matches!(removed_code, Some(status::OK | status::NO_SUCH_FILE)) {
+                self.client.close_handle(handle);
+                let _ = self.run.remove_name(&link_test_name(staged));
+                let _ = self.run.remove_name(&new);
+                return Err(self.client.reply_error("remove", &link, Some(removed)));
+            }
+        }
+        Ok(handle)
+    }
+
     /// Creates the new file in the directory of a run.
     pub(super) fn stage_file(
         &self,
@@ -54,8 +98,14 @@ impl SftpDirectory {
         let handle = self
             .create_new_file(staged)
             .map_err(|error| self.explain_write_error(error))?;
-        let name = Self::new_file_name(staged);
-        match self.write_staged_file(handle, &self.path_of(&name), content, attributes) {
+        let name = new_file_name(staged);
+        let new_file = NewFile {
+            directory: self,
+            client: &self.client,
+            path: &self.run.path_of(&name),
+            handle,
+        };
+        match new_file.write(content, attributes) {
             Ok(new) => {
                 self.staged_content.set(Some(new));
                 Ok(())
@@ -65,7 +115,7 @@ impl SftpDirectory {
                     return Err(error);
                 }
                 let error = self.explain_write_error(error);
-                let _ = self.remove_name(&name);
+                let _ = self.run.remove_name(&name);
                 Err(error)
             }
         }
@@ -79,11 +129,10 @@ impl SftpDirectory {
         let asked = self.client.request_one(Request::Statvfs {
             path: path_bytes(&self.directory_path),
         });
-        let found = match &asked {
-            Ok(Ok(Reply::Extended(body))) => Statvfs::decode(body).ok(),
-            _ => None,
+        let Ok(Ok(Reply::Extended(body))) = asked else {
+            return error;
         };
-        let Some(found) = found else {
+        let Ok(found) = Statvfs::decode(&body) else {
             return error;
         };
         let error = match found.flags & READ_ONLY_FLAG {
@@ -95,28 +144,36 @@ impl SftpDirectory {
             None => error,
         }
     }
+}
 
+/// The new file of a memory, open for writing.
+struct NewFile<'d> {
+    directory: &'d SftpDirectory,
+    client: &'d SftpClient,
+    path: &'d Path,
+    handle: FileHandle,
+}
+
+impl NewFile<'_> {
     /// Writes a new file through an open handle, syncs it on the host, and reads it back: some
-    /// servers acknowledge writes and store nothing. Returns the handle.
-    fn write_staged_file(
-        &self,
-        handle: FileHandle,
-        path: &Path,
+    /// servers acknowledge writes and store nothing. Returns what it has.
+    fn write(
+        self,
         content: &mut dyn FnMut(ByteSink<'_>) -> Result<(), Error>,
         attributes: &Attributes,
-    ) -> Result<StagedContent, TransportError> {
+    ) -> Result<FileContent, TransportError> {
         let attributes = &attributes.for_new_file();
-        let write_outcome = self.write_content(&handle, path, content);
+        let write_outcome = self.write_content(content);
         let (mut batch, new) = match write_outcome {
             Ok(fed) => fed,
             Err(error) => {
-                self.close_handle(handle);
+                self.client.close_handle(self.handle);
                 return Err(error);
             }
         };
         let writes = batch.len();
         let set = |attrs| Request::Fsetstat {
-            handle: handle.clone(),
+            handle: self.handle.clone(),
             attrs,
         };
         batch.push(set(Attrs {
@@ -130,39 +187,31 @@ impl SftpDirectory {
         let synced = batch.len();
         if self.client.extensions().fsync {
             batch.push(Request::Fsync {
-                handle: handle.clone(),
+                handle: self.handle.clone(),
             });
         }
         // Read back in the same batch, unless it is long, and checked by its name.
         let readback_start = batch.len();
-        let mut pump = ChunkedRead::new(&handle, path, new.size);
+        let mut pump = ChunkedRead::new(&self.handle, self.path, new.1);
         batch.extend(pump.next_requests());
         let close = batch.len();
         batch.push(Request::Close {
-            handle: handle.clone(),
+            handle: self.handle.clone(),
         });
-        batch.push(lstat_request(path));
+        batch.push(lstat_request(self.path));
         let answers = self.client.request_batch(batch)?;
-        self.check_writes(&answers[..writes], answers.get(synced), path)?;
-        let mut hasher = Hasher::default();
-        let read = pump.handle_replies(
-            &self.client,
-            &answers[readback_start..close],
-            &mut |bytes| {
-                hasher.update(bytes);
-                Ok(())
-            },
-        );
+        self.check_writes(&answers[..writes], answers.get(synced))?;
+        let readback = &answers[readback_start..close];
+        let is_whole = pump.ends_with_content(self.client, readback, new);
         let attrs_after_write = answers.last().and_then(reply_attrs).copied();
-        let is_written_back = matches!(read, Ok(Some(_)))
-            && (hasher.finish(), pump.offset) == (new.content, new.size)
+        let is_written_back = is_whole
             && attrs_after_write.is_some_and(|seen| {
-                file_type(&seen) == Some(TYPE_REGULAR) && seen.size == Some(new.size)
+                file_type(&seen) == Some(TYPE_REGULAR) && seen.size == Some(new.1)
             });
         let after = match (is_written_back, attrs_after_write) {
             (true, Some(seen)) => seen,
             // Some servers show the content only after the file is closed.
-            _ => self.read_staged_file(path, new)?,
+            _ => self.read_back(new)?,
         };
         self.check_attributes(&after, attributes)?;
         Ok(new)
@@ -171,10 +220,8 @@ impl SftpDirectory {
     /// Writes all but the last requests of a content, and returns those.
     fn write_content(
         &self,
-        handle: &FileHandle,
-        path: &Path,
         content: &mut dyn FnMut(ByteSink<'_>) -> Result<(), Error>,
-    ) -> Result<(Vec<Request>, StagedContent), TransportError> {
+    ) -> Result<(Vec<Request>, FileContent), TransportError> {
         let mut hasher = Hasher::default();
         let mut size = 0;
         let mut queue: Vec<Request> = Vec::new();
@@ -183,13 +230,14 @@ impl SftpDirectory {
             hasher.update(data);
             for piece in data.chunks(READ_REQUEST_BYTES as usize) {
                 queue.push(Request::Write {
-                    handle: handle.clone(),
+                    handle: self.handle.clone(),
                     offset: size,
                     bytes: piece.to_vec(),
                 });
                 size += piece.len() as u64;
                 if queue.len() >= MAX_REQUESTS_PER_FILE {
-                    let done = self.request_all_written(std::mem::take(&mut queue), "write", path);
+                    let answers = self.client.request_batch(std::mem::take(&mut queue));
+                    let done = answers.and_then(|answers| self.check_writes(&answers, None));
                     done.map_err(|error| {
                         failed = Some(error.clone());
                         Error::from(error)
@@ -202,25 +250,38 @@ impl SftpDirectory {
             (_, Some(error)) => return Err(error),
             (fed, None) => fed?,
         }
-        let content = hasher.finish();
-        Ok((queue, StagedContent { content, size }))
+        Ok((queue, (hasher.finish(), size)))
     }
 
     /// Reads a new file back by its name.
-    fn read_staged_file(&self, path: &Path, new: StagedContent) -> Result<Attrs, TransportError> {
-        let readback_handle = self.open_file(path)?;
-        let held = self.digest_open_file(&readback_handle, path, new.size);
-        self.close_handle(readback_handle);
-        let ReadContent {
-            content,
-            size,
-            attrs_after_read: after,
-        } = held?;
-        if (content, size) == (new.content, new.size) {
+    fn read_back(&self, new: FileContent) -> Result<Attrs, TransportError> {
+        let readback_handle = self.client.open_file(self.path)?;
+        let reader = &self.directory.reader;
+        let read = reader.read_to_end(&readback_handle, self.path, new.1, &mut |_| Ok(()));
+        self.client.close_handle(readback_handle);
+        let (content, after) = read?;
+        if content == new {
             Ok(after)
         } else {
             let why = "the content read back differs from the content written";
-            Err(self.client.refused_error("write", path, why))
+            Err(self.client.refused_error("write", self.path, why))
+        }
+    }
+
+    /// Checks the write replies; owner and mode are checked by reading them back.
+    fn check_writes(
+        &self,
+        writes: &[ReplyResult],
+        sync: Option<&ReplyResult>,
+    ) -> Result<(), TransportError> {
+        for answer in writes {
+            self.client.check_written(answer, "write", self.path)?;
+        }
+        match sync {
+            Some(sync) if self.client.extensions().fsync => {
+                self.client.check_written(sync, "sync", self.path)
+            }
+            _ => Ok(()),
         }
     }
 
@@ -240,7 +301,7 @@ impl SftpDirectory {
         let message = format!(
             "{}:{} belongs to {}:{} with mode {:04o}, which cannot be set on a new file over SFTP",
             self.client.host_name(),
-            self.memory_path.display(),
+            self.directory.memory_path.display(),
             attributes.uid,
             attributes.gid,
             attributes.mode
@@ -248,22 +309,6 @@ impl SftpDirectory {
         let error = Error::new(ErrorKind::Host, message);
         let error = error.with_hint("log in as the agent's user: set remote_user");
         Err(TransportError::new(FailureCause::Refused, error))
-    }
-
-    /// Checks the write replies; owner and mode are checked by reading them back.
-    fn check_writes(
-        &self,
-        writes: &[ReplyResult],
-        sync: Option<&ReplyResult>,
-        path: &Path,
-    ) -> Result<(), TransportError> {
-        for answer in writes {
-            self.check_written(answer, "write", path)?;
-        }
-        match sync {
-            Some(sync) if self.client.extensions().fsync => self.check_written(sync, "sync", path),
-            _ => Ok(()),
-        }
     }
 }
 
