@@ -145,7 +145,7 @@ fn failed_copy_program_falls_back_to_terminal() {
     terminal.wait_for("the name code-reviewer: sent to terminal (unverified)");
     assert!(was_sent(&terminal, &osc52("code-reviewer")));
     terminal.send("7");
-    terminal.wait_for("xclip: exit status 4; trying the terminal instead");
+    terminal.wait_for("xclip: exit code 4; trying the terminal instead");
     terminal.send("1");
     quit_console(terminal);
 }
@@ -281,7 +281,7 @@ fn unusable_edited_baseline_is_reported() {
         terminal.text().contains("AGENT ")
     });
     terminal.send("7");
-    terminal.wait_for("the editor: exit status 3");
+    terminal.wait_for("the editor: exit code 3");
     terminal.send("1");
     quit_console(terminal);
 }

@@ -94,6 +94,7 @@ mod push;
 mod regressions;
 mod report_samples;
 mod reports;
+mod reset_layouts;
 mod saved_observations;
 mod scale;
 mod schedule_controls;

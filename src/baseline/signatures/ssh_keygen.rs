@@ -5,19 +5,15 @@
 //! in time and output; what it prints is foreign text.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
-use std::io::{self, Read, Seek, Write};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::io;
+use std::os::fd::AsRawFd;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
-
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::MemfdFlags;
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::process::{Command, ExitStatus};
+use std::time::Duration;
 
 use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::program::{self, RunEnd, RunLimits, describe_exit, memory_file_of};
 use crate::base::sys;
 
 /// Name of the program, looked up in `PATH`.
@@ -32,7 +28,7 @@ const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time limit of making a signature: a hardware key waits to be touched.
 const SIGN_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Size limit of each output stream.
+/// Bytes that are kept of each output stream.
 const MAX_OUTPUT_BYTES: usize = 64 << 10;
 
 /// Length limit of a quoted message, in characters.
@@ -44,7 +40,7 @@ enum Argument<'a> {
     Bytes(&'a [u8]),
 }
 
-/// How the child ended, and what it printed.
+/// How the child exited, and the beginnings of what it printed.
 struct ChildOutput {
     status: ExitStatus,
     stdout: Vec<u8>,
@@ -180,7 +176,7 @@ fn quote_message(output: &ChildOutput) -> String {
     let line = text.lines().find(|line| !line.trim().is_empty());
     match line {
         Some(line) => line.chars().take(MAX_QUOTED_CHARS).collect(),
-        None => format!("{PROGRAM_NAME} ended with {}", output.status),
+        None => format!("{PROGRAM_NAME}: {}", describe_exit(output.status)),
     }
 }
 
@@ -198,27 +194,32 @@ fn run(
             match argument {
                 Argument::Word(word) => command.arg(word),
                 Argument::Bytes(bytes) => {
-                    let file = memory_file(bytes)?;
+                    let file = memory_file_of(bytes)?;
                     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
                     files.push(file);
                     command.arg(OsString::from(path))
                 }
             };
         }
-        command.stdin(memory_file(input)?);
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
         command.env("SSH_ASKPASS_REQUIRE", "never");
-        sys::start_in_own_session(&mut command);
-        sys::end_with_parent(&mut command);
         let descriptors = files.iter().map(AsRawFd::as_raw_fd).collect();
         sys::pass_descriptors(&mut command, descriptors);
-        let mut child = command.spawn()?;
-        let output = wait_for_output(&mut child, timeout, clock);
-        if output.is_err() {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-        output
+        let limits = RunLimits {
+            timeout,
+            max_output_bytes: MAX_OUTPUT_BYTES,
+            clock,
+            is_cancelled: &|| false,
+        };
+        let output = program::run(&mut command, input, &limits)?;
+        let RunEnd::Exited(status) = output.end else {
+            let text = format!("it has not ended within {} s", timeout.as_secs());
+            return Err(io::Error::new(io::ErrorKind::TimedOut, text));
+        };
+        Ok(ChildOutput {
+            status,
+            stdout: output.stdout,
+            stderr: output.stderr,
+        })
     };
     run().map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => {
@@ -233,105 +234,4 @@ fn run(
             format!("cannot run {PROGRAM_NAME}: {error}"),
         ),
     })
-}
-
-/// Returns an unnamed file with these bytes, to be read from its beginning.
-fn memory_file(bytes: &[u8]) -> io::Result<File> {
-    let fd = rustix::fs::memfd_create("memory-shepherd", MemfdFlags::CLOEXEC)?;
-    let mut file = File::from(fd);
-    file.write_all(bytes)?;
-    file.rewind()?;
-    Ok(file)
-}
-
-/// An output stream of the child; the pipe is none once it has ended.
-struct OutputStream {
-    pipe: Option<File>,
-    bytes: Vec<u8>,
-}
-
-impl OutputStream {
-    fn new(pipe: Option<impl Into<OwnedFd>>) -> OutputStream {
-        OutputStream {
-            pipe: pipe.map(|pipe| File::from(pipe.into())),
-            bytes: Vec::new(),
-        }
-    }
-
-    /// Reads what a ready pipe holds.
-    fn read_once(&mut self) -> io::Result<()> {
-        let Some(pipe) = &mut self.pipe else {
-            return Ok(());
-        };
-        let mut buffer = [0; 4096];
-        match pipe.read(&mut buffer)? {
-            0 => self.pipe = None,
-            count => self.bytes.extend_from_slice(&buffer[..count]),
-        }
-        if self.bytes.len() > MAX_OUTPUT_BYTES {
-            return Err(io::Error::other("it prints too much"));
-        }
-        Ok(())
-    }
-}
-
-/// Reads both streams to their ends and waits for the process.
-fn wait_for_output(
-    child: &mut Child,
-    timeout: Duration,
-    clock: &dyn Clock,
-) -> io::Result<ChildOutput> {
-    let end = clock.instant() + timeout;
-    let mut stdout = OutputStream::new(child.stdout.take());
-    let mut stderr = OutputStream::new(child.stderr.take());
-    loop {
-        let mut open = [&mut stdout, &mut stderr];
-        let pipes = open.iter().filter_map(|stream| stream.pipe.as_ref());
-        let mut polled: Vec<PollFd<'_>> =
-            pipes.map(|pipe| PollFd::new(pipe, PollFlags::IN)).collect();
-        if polled.is_empty() {
-            break;
-        }
-        wait_until_ready(&mut polled, end, timeout, clock)?;
-        let mut ready: Vec<bool> = polled.iter().map(|it| !it.revents().is_empty()).collect();
-        ready.reverse();
-        for stream in open.iter_mut().filter(|stream| stream.pipe.is_some()) {
-            if ready.pop() == Some(true) {
-                stream.read_once()?;
-            }
-        }
-    }
-    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    let pid = pid.ok_or_else(|| io::Error::other("invalid process id"))?;
-    let process = pidfd_open(pid, PidfdFlags::empty())?;
-    let mut exit = [PollFd::new(&process, PollFlags::IN)];
-    wait_until_ready(&mut exit, end, timeout, clock)?;
-    Ok(ChildOutput {
-        status: child.wait()?,
-        stdout: stdout.bytes,
-        stderr: stderr.bytes,
-    })
-}
-
-/// Waits until one of the descriptors is ready.
-fn wait_until_ready(
-    polled: &mut [PollFd<'_>],
-    end: Instant,
-    timeout: Duration,
-    clock: &dyn Clock,
-) -> io::Result<()> {
-    loop {
-        let left = end.saturating_duration_since(clock.instant());
-        let left = Timespec::try_from(left).map_err(io::Error::other)?;
-        match poll(polled, Some(&left)) {
-            Ok(0) => {
-                let seconds = timeout.as_secs();
-                let text = format!("it has not ended within {seconds} s");
-                return Err(io::Error::new(io::ErrorKind::TimedOut, text));
-            }
-            Ok(_) => return Ok(()),
-            Err(rustix::io::Errno::INTR) => {}
-            Err(errno) => return Err(errno.into()),
-        }
-    }
 }

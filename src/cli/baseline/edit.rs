@@ -11,12 +11,12 @@ use serde::Serialize;
 use crate::base::digest::Digest;
 use crate::base::error::{Error, ErrorKind, Result, describe_io_error};
 use crate::base::invocation::quote_operand;
+use crate::base::program::describe_exit;
 use crate::cli::baseline::resolve_name;
 use crate::cli::diff::{Difference, compare_texts, write_visible_diff};
 use crate::cli::output::{Document, Printer};
 use crate::cli::{CommandContext, CommandResult, signals};
 use crate::console::shell::external_copy::ExternalCopy;
-use crate::console::shell::external_tools::describe_exit;
 use crate::engine::{Engine, OpenedBaseline, SavedBaseline};
 use crate::lint::{Finding, Severity};
 

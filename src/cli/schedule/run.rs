@@ -4,7 +4,6 @@
 //! delays no other. Few are started at once.
 
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -14,6 +13,7 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 use crate::base::clock::{Clock, SystemClock};
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::program::describe_exit;
 use crate::base::sys;
 use crate::cli::schedule::hold::schedule_holds;
 use crate::cli::schedule::print_root_trust_notes;
@@ -324,7 +324,7 @@ fn take_ended(
         let how = match reset.process.try_wait() {
             Ok(None) => return true,
             Ok(Some(status)) if status.success() || !is_reported(&status) => return false,
-            Ok(Some(status)) => describe_end(status),
+            Ok(Some(status)) => format!("ended: {}", describe_exit(status)),
             Err(error) => format!("cannot be waited for: {error}"),
         };
         context.print_error(format!("the reset of {} {how}", reset.group.describe()));
@@ -393,13 +393,4 @@ fn plan_first_resets(engine: &Engine, now: &DateTime<Local>) -> Scheduler<Local>
         let first = agents.filter_map(|agent| installs.get(&agent.name)).min();
         first.map(|time| time.with_timezone(&Local))
     })
-}
-
-/// Returns, for example, "ended with exit code 4".
-fn describe_end(status: ExitStatus) -> String {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => format!("ended with exit code {code}"),
-        (None, Some(signal)) => format!("was ended by signal {signal}"),
-        (None, None) => "ended".to_string(),
-    }
 }

@@ -11,11 +11,12 @@ use signal_hook::consts::{SIGCONT, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGWINCH};
 
 use super::effect::{EffectRunner, Loaded, LoadedTheme, RunHandle, fleet_event_message};
 use super::external_copy::ExternalCopy;
-use super::external_tools::{self, ChildChange, ExternalTools, ForegroundChild, InputPause};
+use super::external_tools::{ChildChange, ExternalTools, ForegroundChild, InputPause};
 use super::input::InputEvent;
 use super::terminal::{self, FramePacer, TerminalScreen};
 use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::program::describe_exit;
 use crate::base::temporary::{PrivateFile, TemporaryRoot};
 use crate::console::handoff::{ClipboardText, CopyOutcome};
 use crate::console::message::{Effect, Msg};
@@ -596,7 +597,7 @@ impl Console {
         let exit_status = child.wait();
         let reason = match exit_status {
             Ok(status) if status.success() => None,
-            Ok(status) => Some(external_tools::describe_exit(status)),
+            Ok(status) => Some(describe_exit(status)),
             Err(error) => Some(crate::base::error::describe_io_error(&error)),
         };
         let has_succeeded = reason.is_none();

@@ -2,8 +2,7 @@
 //! and the handover of the terminal to one of them and back.
 
 use std::ffi::OsString;
-use std::io::{self, Seek, Write};
-use std::os::unix::process::ExitStatusExt;
+use std::io;
 use std::process::{self, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,8 +15,8 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, wa
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr};
 
 use crate::base::error::{self, Error, ErrorKind, Result};
+use crate::base::program::{describe_exit, memory_file_of, process_id};
 use crate::base::sys;
-use crate::base::temporary::create_memory_file;
 
 /// Terminal multiplexer between this program and the terminal with the clipboard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,11 +148,9 @@ pub fn copy_to_clipboard(commands: &[&[&'static str]], text: &str) -> Result<&'s
 
 fn copy_with(program: &str, arguments: &[&str], text: &str) -> io::Result<()> {
     // A file, unlike a pipe, does not block if the program does not read it.
-    let mut file = create_memory_file()?;
-    file.write_all(text.as_bytes())?;
-    file.rewind()?;
     let mut command = Command::new(program);
-    command.args(arguments).stdin(file);
+    command.args(arguments);
+    command.stdin(memory_file_of(text.as_bytes())?);
     // Some programs keep running to serve the text, and would keep a pipe open.
     command.stdout(Stdio::null()).stderr(Stdio::null());
     sys::start_in_own_session(&mut command);
@@ -180,23 +177,6 @@ fn copy_with(program: &str, arguments: &[&str], text: &str) -> io::Result<()> {
         (true, false) => Err(io::Error::other(describe_exit(status))),
         (true, true) => Ok(()),
     }
-}
-
-/// Describes how a program ended.
-pub fn describe_exit(status: ExitStatus) -> String {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => format!("exit status {code}"),
-        (None, Some(signal)) => match signal_hook::low_level::signal_name(signal) {
-            Some(name) => format!("killed by {name}"),
-            None => format!("killed by signal {signal}"),
-        },
-        (None, None) => "no exit status".to_string(),
-    }
-}
-
-fn process_id(child: &process::Child) -> io::Result<Pid> {
-    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    pid.ok_or_else(|| io::Error::other("invalid process id"))
 }
 
 /// Change of a program that has the terminal.
@@ -557,7 +537,7 @@ mod tests {
         );
         assert_eq!(
             copy_to_clipboard(&[&["false"]], "x"),
-            Err("false: exit status 1".into())
+            Err("false: exit code 1".into())
         );
         assert_eq!(
             copy_to_clipboard(&[&["no-such-program"], &["true"]], "x"),

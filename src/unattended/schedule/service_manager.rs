@@ -1,15 +1,14 @@
 //! The service manager: `systemctl`, with a time limit.
 
-use std::fs::File;
-use std::io::{self, Read, Seek};
+use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
 use super::UnitScope;
 use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result, describe_io_error};
-use crate::base::temporary::create_memory_file;
+use crate::base::program::{self, RunEnd, RunLimits, describe_exit};
 
 /// Runs commands of the service manager.
 pub trait ServiceManager {
@@ -26,11 +25,8 @@ pub trait ServiceManager {
 /// Time limit of one command.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Pause between two looks whether the command has ended.
-const POLL_INTERVAL: Duration = Duration::from_millis(10);
-
-/// Maximum size of what a command prints, in bytes.
-const MAX_OUTPUT_BYTES: u64 = 4 << 20;
+/// Bytes that are kept of what a command prints.
+const MAX_OUTPUT_BYTES: usize = 4 << 20;
 
 /// Maximum length of a quoted message, in characters.
 const MAX_QUOTED_CHARS: usize = 200;
@@ -86,8 +82,6 @@ impl<'a> Systemctl<'a> {
 
     /// Runs the command and returns its status, output and errors.
     fn call(&self, arguments: &[&str]) -> io::Result<(ExitStatus, String, String)> {
-        // Files instead of pipes: a command that prints much cannot wait for a reader.
-        let (mut output, mut errors) = (create_memory_file()?, create_memory_file()?);
         let mut command = Command::new(&self.program);
         if self.scope == UnitScope::User {
             command.arg("--user");
@@ -95,26 +89,20 @@ impl<'a> Systemctl<'a> {
         command.args(["--no-pager", "--no-ask-password"]);
         command.args(arguments);
         command.env("LC_ALL", "C.UTF-8").env("TZ", "UTC");
-        command.stdin(Stdio::null());
-        command
-            .stdout(output.try_clone()?)
-            .stderr(errors.try_clone()?);
-        let mut child = command.spawn()?;
-        let end = self.clock.instant() + self.timeout;
-        let status = loop {
-            if let Some(status) = child.try_wait()? {
-                break status;
-            }
-            if self.clock.instant() >= end {
-                let _ = child.kill();
-                let _ = child.wait();
-                let seconds = self.timeout.as_secs();
-                let text = format!("it has not ended within {seconds} s");
-                return Err(io::Error::new(io::ErrorKind::TimedOut, text));
-            }
-            self.clock.sleep(POLL_INTERVAL);
+        let limits = RunLimits {
+            timeout: self.timeout,
+            max_output_bytes: MAX_OUTPUT_BYTES,
+            clock: self.clock,
+            is_cancelled: &|| false,
         };
-        Ok((status, read_output(&mut output)?, read_output(&mut errors)?))
+        let output = program::run(&mut command, b"", &limits)?;
+        let RunEnd::Exited(status) = output.end else {
+            let text = format!("it has not ended within {} s", self.timeout.as_secs());
+            return Err(io::Error::new(io::ErrorKind::TimedOut, text));
+        };
+        let [stdout, stderr] = [output.stdout, output.stderr]
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        Ok((status, stdout, stderr))
     }
 }
 
@@ -129,13 +117,6 @@ impl Systemctl<'_> {
             _ => line,
         }
     }
-}
-
-fn read_output(file: &mut File) -> io::Result<String> {
-    let mut bytes = Vec::new();
-    file.rewind()?;
-    file.take(MAX_OUTPUT_BYTES).read_to_end(&mut bytes)?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 impl ServiceManager for Systemctl<'_> {
@@ -155,7 +136,7 @@ impl ServiceManager for Systemctl<'_> {
         let message = errors.lines().find(|line| !line.trim().is_empty());
         let message: Option<String> =
             message.map(|line| line.chars().take(MAX_QUOTED_CHARS).collect());
-        Err(failure(&message.unwrap_or_else(|| status.to_string())))
+        Err(failure(&message.unwrap_or_else(|| describe_exit(status))))
     }
 }
 

@@ -80,7 +80,7 @@ fn unreadable_or_huge_text_of_an_editor_is_kept() {
             "not a regular file",
         ),
         ("truncate -s 17M \"$1\"", "cannot read"),
-        ("echo typed >>\"$1\"; exit 3", "exit status 3"),
+        ("echo typed >>\"$1\"; exit 3", "exit code 3"),
         (
             "mv \"$1\" \"$1.mine\"; echo typed >>\"$1.mine\"",
             "no such file",

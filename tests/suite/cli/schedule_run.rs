@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
+use std::sync::mpsc::channel;
 use std::time::Instant;
 
 use memory_shepherd::engine::{HolderLockKind, Outcome, Trigger, UndoMode};
@@ -50,9 +51,23 @@ fn schedule_status(world: &World) -> serde_json::Value {
 /// Reads standard error up to a line with this text.
 fn wait_for_error(scheduler: &mut RunningProgram, text: &str) -> String {
     let lines = BufReader::new(scheduler.0.stderr.take().unwrap()).lines();
-    let mut lines = lines.map(|line| line.unwrap());
-    let found = lines.find(|line| line.contains(text));
-    found.unwrap_or_else(|| panic!("no {text}"))
+    let (sender, read) = channel();
+    // Ends with the scheduler, or with the receiver.
+    let reader = move || {
+        lines
+            .map_while(Result::ok)
+            .try_for_each(|line| sender.send(line))
+    };
+    std::thread::spawn(reader);
+    let end = Instant::now() + wait_timeout();
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        match read.recv_timeout(left) {
+            Ok(line) if line.contains(text) => return line,
+            Ok(_) if !left.is_zero() => {}
+            _ => panic!("no {text}"),
+        }
+    }
 }
 
 #[test]
@@ -244,7 +259,7 @@ fn failed_reset_is_reported_with_its_exit_code() {
     command.stdout(Stdio::null()).stderr(Stdio::piped());
     let mut scheduler = RunningProgram(command.spawn().unwrap());
     let line = wait_for_error(&mut scheduler, "the reset of ");
-    assert!(line.contains("ended with exit code 4"), "{line}");
+    assert!(line.contains("ended: exit code 4"), "{line}");
 }
 
 #[test]
@@ -359,7 +374,7 @@ fn config_that_becomes_a_fifo_stops_nothing() {
     fs::remove_file(&path).unwrap();
     rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RUSR).unwrap();
     // The scheduler has looked at the config before it starts the reset that cannot read it.
-    let _ = wait_for_error(&mut scheduler, "the reset of scout ended with exit code");
+    let _ = wait_for_error(&mut scheduler, "the reset of scout ended: exit code");
     scheduler.signal(Signal::TERM);
     assert_eq!(scheduler.0.wait().unwrap().code(), Some(0));
 }

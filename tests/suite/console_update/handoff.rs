@@ -378,7 +378,7 @@ fn replaced_directory_of_a_copy_is_not_read() {
 #[test]
 fn editor_failure_stays_the_shown_message() {
     let mut console = fleet_of_four();
-    let failed = "the editor: exit status 3";
+    let failed = "the editor: exit code 3";
     console.send(Msg::Reported(MessageLevel::Warn, failed.to_string()));
     console.send(edited(b"old\n"));
     assert_eq!(console.message_text(), failed);
