@@ -2,8 +2,20 @@
 
 use std::path::Path;
 
-use crate::base::error::{Error, ErrorKind};
+use crate::base::error::{Error, ErrorKind, PathContext};
 use crate::transport::{FailureCause, TransportError};
+
+/// Errors of system calls as refusals.
+pub(super) trait RefusalContext<T> {
+    /// Converts an error to the refusal "cannot VERB PATH: cause".
+    fn or_refused(self, verb: &str, path: &Path) -> Result<T, TransportError>;
+}
+
+impl<T, R: PathContext<T>> RefusalContext<T> for R {
+    fn or_refused(self, verb: &str, path: &Path) -> Result<T, TransportError> {
+        self.with_path(verb, path).map_err(refused_error)
+    }
+}
 
 pub(super) fn refused_error(error: Error) -> TransportError {
     TransportError::new(FailureCause::Refused, error)

@@ -9,19 +9,24 @@
 //! error says which writes may have been overwritten.
 
 use std::cell::Cell;
+use std::ffi::OsStr;
 use std::fs::File as StdFile;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, FixedOffset};
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::errors::{exists_error, refused_error, replaced_error};
-use super::{FileIdentity, LocalDirectory, identify, leases};
+use super::LocalDirectory;
+use super::aside_names::{is_copy_name, new_copy_name};
+use super::errors::{RefusalContext, exists_error, refused_error, replaced_error};
+use super::leases::lease_obstacle;
+use super::open_directory::OpenDirectory;
+use super::open_file::{FileIdentity, fstat, identify, read_content};
 use crate::base::clock::Clock;
-use crate::base::durable;
 use crate::base::error::{Error, ErrorKind, PathContext};
 use crate::base::sys::{self, LeaseOutcome};
 use crate::transport::{FailureCause, MemoryObject, SwapMethod, SwapOutcome, TransportError};
@@ -40,16 +45,6 @@ const LEASE_BREAK_TIME_FILE: &str = "/proc/sys/fs/lease-break-time";
 /// Attempts to get a lease while another process has the memory open.
 const MAX_LEASE_ATTEMPTS: usize = 200;
 
-/// Text between the staged name and the random part of a copy's name.
-const COPY_INFIX: &str = "-copy";
-
-/// Returns whether `name` is the copy of a memory made while writing `staged` in place.
-pub(super) fn is_copy_name(staged: &str, name: &str) -> bool {
-    let rest = name.strip_prefix(staged);
-    rest.and_then(|rest| rest.strip_prefix(COPY_INFIX))
-        .is_some_and(durable::is_random_name)
-}
-
 impl LocalDirectory {
     /// Copies the memory aside and writes the staged file's content into it. Processes that open
     /// the memory in between block until the write ends. If writing fails, restores the content
@@ -59,47 +54,11 @@ impl LocalDirectory {
         staged: &str,
         new: FileIdentity,
     ) -> Result<SwapOutcome, TransportError> {
-        let path = self.memory_path();
-        let source = self
-            .open_regular(staged.as_ref())?
-            .ok_or_else(|| replaced_error(&path))?;
-        let stat = self.fstat(&source, &self.path_of(staged))?;
-        if identify(&stat) != new {
-            return Err(replaced_error(&path));
-        }
-        let length = stat.st_size as u64;
-        let memory = self.open_memory_for_writing()?;
-        if length.max(self.fstat(&memory, &path)?.st_size as u64) > MAX_IN_PLACE_BYTES {
-            return Err(
-                self.in_use_error("and larger than the 64 MiB that can be written in place")
-            );
-        }
-        let earlier_copy = self.find_earlier_copy(&memory, &source, staged)?;
-        let is_new = earlier_copy.is_none();
-        let (copy_name, copy) = match earlier_copy {
-            Some(earlier) => earlier,
-            None => self.copy_memory_aside(&memory, staged)?,
-        };
+        let write = InPlaceWrite::prepare(&self.directory, &self.memory_name, staged, new)?;
         // From here on nothing may wait for the disk: the kernel revokes a contended lease after a
         // limited time.
-        let exclusive = self.acquire_exclusive(&memory);
-        let same = exclusive.and_then(|alone| {
-            let same = self.is_half_written_mix(&memory, &source, &copy)?;
-            Ok((alone, same))
-        });
-        let alone = match same {
-            // A write in between went to the memory itself, which is untouched so far.
-            Ok((alone, true)) if alone.is_still_exclusive() => alone,
-            same => {
-                // Nothing was written, so a new copy is redundant. An earlier copy belongs to a
-                // half-written memory and stays.
-                if is_new {
-                    self.remove_name(&copy_name)?;
-                }
-                return Err(same.err().unwrap_or_else(|| replaced_error(&path)));
-            }
-        };
-        let written = self.write_or_put_back(&alone, &source, &copy, &copy_name);
+        let exclusive = write.lock_known_memory()?;
+        let written = write.write_or_put_back(&exclusive);
         // No process, including this one, may have it open for writing when it is settled.
         self.last_identified_file.replace(None);
         written?;
@@ -107,31 +66,131 @@ impl LocalDirectory {
         // mark a run that was cut short.
         Ok(SwapOutcome {
             method: SwapMethod::InPlace,
-            displaced: vec![copy_name, staged.to_string()],
+            displaced: vec![write.copy_name, staged.to_string()],
         })
+    }
+}
+
+/// The writing of a memory in place.
+struct InPlaceWrite<'d> {
+    directory: &'d OpenDirectory,
+    /// The memory's path.
+    path: PathBuf,
+    memory: StdFile,
+    /// The staged file.
+    source: StdFile,
+    /// A file beside the memory with its earlier content.
+    copy: StdFile,
+    copy_name: String,
+    /// Whether the copy is of this write, and not of an earlier one that was cut short.
+    is_new_copy: bool,
+}
+
+impl InPlaceWrite<'_> {
+    /// Opens the memory, and the staged file if it is the file `new`, and copies the memory aside.
+    /// Uses the copy of an earlier write that was cut short, if the memory holds only bytes of that
+    /// copy or of the staged file: what an agent has added since needs a copy of its own.
+    fn prepare<'d>(
+        directory: &'d OpenDirectory,
+        memory: &OsStr,
+        staged: &str,
+        new: FileIdentity,
+    ) -> Result<InPlaceWrite<'d>, TransportError> {
+        let path = directory.path_of(memory);
+        let source = directory
+            .open_regular(staged.as_ref())?
+            .ok_or_else(|| replaced_error(&path))?;
+        let stat = fstat(&source, &directory.path_of(staged))?;
+        if identify(&stat) != new {
+            return Err(replaced_error(&path));
+        }
+        let memory = open_for_writing(directory, memory, &path)?;
+        if stat.st_size.max(fstat(&memory, &path)?.st_size) as u64 > MAX_IN_PLACE_BYTES {
+            let why = "and larger than the 64 MiB that can be written in place";
+            return Err(in_use_error(&path, why));
+        }
+        let mut earlier_copy = None;
+        for name in directory.displaced_names(staged)? {
+            if is_copy_name(staged, &name)
+                && let Some(copy) = directory.open_regular(name.as_ref())?
+                && is_half_written_mix(&memory, &source, &copy, &path)?
+            {
+                earlier_copy = Some((name, copy));
+                break;
+            }
+        }
+        let is_new_copy = earlier_copy.is_none();
+        let new_copy = || copy_aside(directory, &memory, &path, staged);
+        let (copy_name, copy) = earlier_copy.map_or_else(new_copy, Ok)?;
+        Ok(InPlaceWrite {
+            directory,
+            path,
+            memory,
+            source,
+            copy,
+            copy_name,
+            is_new_copy,
+        })
+    }
+
+    /// Keeps other processes out of the memory, whose content must still be in the copy.
+    fn lock_known_memory(&self) -> Result<ExclusiveAccess<'_>, TransportError> {
+        let known = self.acquire_exclusive().and_then(|exclusive| {
+            let known = is_half_written_mix(&self.memory, &self.source, &self.copy, &self.path)?;
+            Ok((exclusive, known))
+        });
+        match known {
+            // A write in between went to the memory itself, which is untouched so far.
+            Ok((exclusive, true)) if exclusive.is_still_exclusive() => Ok(exclusive),
+            known => {
+                // Nothing was written, so a new copy is redundant. An earlier copy belongs to a
+                // half-written memory and stays.
+                if self.is_new_copy {
+                    self.directory.remove_name(&self.copy_name)?;
+                }
+                Err(known.err().unwrap_or_else(|| replaced_error(&self.path)))
+            }
+        }
+    }
+
+    /// Waits until no other process has the memory open, and takes a lease that keeps others out.
+    fn acquire_exclusive(&self) -> Result<ExclusiveAccess<'_>, TransportError> {
+        let in_use = |why: &str| Err(in_use_error(&self.path, why));
+        if let Some(why) = lease_obstacle(&self.memory) {
+            return in_use(&format!("and other writers cannot be kept out: {why}"));
+        }
+        let clock = &*self.directory.clock;
+        for _ in 0..MAX_LEASE_ATTEMPTS {
+            let before = (clock.instant(), clock.now());
+            match self.directory.take_write_lease(&self.memory) {
+                LeaseOutcome::Granted => {
+                    return Ok(ExclusiveAccess::new(&self.memory, clock, before));
+                }
+                LeaseOutcome::OpenElsewhere => clock.sleep(Duration::from_millis(10)),
+                LeaseOutcome::Unavailable => {
+                    return in_use("and this process has no right to take a lease on it");
+                }
+            }
+        }
+        in_use("and another process has it open")
     }
 
     /// Writes the staged file's content over the memory and syncs it; if writing fails, writes the
     /// copy back.
-    fn write_or_put_back(
-        &self,
-        exclusive: &ExclusiveAccess<'_>,
-        source: &StdFile,
-        copy: &StdFile,
-        copy_name: &str,
-    ) -> Result<(), TransportError> {
+    fn write_or_put_back(&self, exclusive: &ExclusiveAccess<'_>) -> Result<(), TransportError> {
         let end = Some(exclusive.last_confirmed.get() + MAX_EXCLUSIVE_TIME);
-        let written = self.copy_content(exclusive, source, end);
+        let written = self.copy_content(exclusive, &self.source, end);
         let put_back = match &written {
-            Err(OverwriteError::Failed(_)) => self.copy_content(exclusive, copy, None),
+            Err(OverwriteError::Failed(_)) => self.copy_content(exclusive, &self.copy, None),
             _ => Ok(()),
         };
-        sys::release_lease(exclusive.memory.as_fd());
-        let synced = fs::fsync(exclusive.memory).with_path("sync", &self.memory_path());
+        sys::release_lease(self.memory.as_fd());
+        let synced = fs::fsync(&self.memory).with_path("sync", &self.path);
+        let copy_name = &self.copy_name;
         match (written, put_back, synced) {
             (Ok(()), _, Ok(())) => Ok(()),
             (Err(OverwriteError::Failed(error)), Ok(()), Ok(())) => {
-                self.remove_name(copy_name)?;
+                self.directory.remove_name(copy_name)?;
                 Err(refused_error(error.with_hint("the memory is unchanged")))
             }
             (Err(OverwriteError::LeaseRevoked(frozen)), _, _)
@@ -162,21 +221,22 @@ impl LocalDirectory {
         source: &StdFile,
         end: Option<Instant>,
     ) -> Result<(), OverwriteError> {
-        let path = self.memory_path();
-        let step = || match (exclusive.is_still_exclusive(), end) {
-            (false, _) => Err(OverwriteError::LeaseRevoked(exclusive.revoked_period())),
-            (true, Some(end)) if self.clock.instant() >= end => Err(OverwriteError::Failed(
-                self.in_use_error("and writing it took too long").into(),
-            )),
-            (true, _) => Ok(()),
+        let path = &self.path;
+        let step = || {
+            exclusive.check()?;
+            if end.is_some_and(|end| exclusive.clock.instant() >= end) {
+                let error = in_use_error(path, "and writing it took too long");
+                return Err(OverwriteError::Failed(error.into()));
+            }
+            Ok(())
         };
         let mut offset = 0;
         let mut failed = None;
-        let read = self.read_content(source, &path, &mut |bytes| {
+        let read = read_content(source, path, &mut |bytes| {
             let written = step().and_then(|()| {
-                let written = exclusive.memory.write_all_at(bytes, offset);
+                let written = self.memory.write_all_at(bytes, offset);
                 written
-                    .with_path("write", &path)
+                    .with_path("write", path)
                     .map_err(OverwriteError::Failed)
             });
             offset += bytes.len() as u64;
@@ -191,148 +251,93 @@ impl LocalDirectory {
             (None, Ok(_)) => {}
         }
         step()?;
-        let truncated = fs::ftruncate(exclusive.memory, offset).with_path("truncate", &path);
+        let truncated = fs::ftruncate(&self.memory, offset).with_path("truncate", path);
         truncated.map_err(OverwriteError::Failed)?;
-        if exclusive.is_still_exclusive() {
-            Ok(())
-        } else {
-            Err(OverwriteError::LeaseRevoked(exclusive.revoked_period()))
-        }
-    }
-
-    /// Returns the copy of an earlier swap that was cut short, if the memory holds only bytes of
-    /// that copy or of the staged file: what an agent has added since needs a copy of its own.
-    fn find_earlier_copy(
-        &self,
-        memory: &StdFile,
-        source: &StdFile,
-        staged: &str,
-    ) -> Result<Option<(String, StdFile)>, TransportError> {
-        for name in self.displaced_names(staged)? {
-            if is_copy_name(staged, &name)
-                && let Some(copy) = self.open_regular(name.as_ref())?
-                && self.is_half_written_mix(memory, source, &copy)?
-            {
-                return Ok(Some((name, copy)));
-            }
-        }
-        Ok(None)
-    }
-
-    /// Returns whether the memory begins as `source` does and continues as `copy` does: the state
-    /// after writing all, a part or nothing of the one over the other.
-    fn is_half_written_mix(
-        &self,
-        memory: &StdFile,
-        source: &StdFile,
-        copy: &StdFile,
-    ) -> Result<bool, TransportError> {
-        let path = self.memory_path();
-        let (mut offset, mut new, mut known) = (0, true, true);
-        self.read_content(memory, &path, &mut |bytes| {
-            let mut from = 0;
-            if new {
-                from = common_prefix_length(source, offset, bytes).with_path("compare", &path)?;
-                new = from == bytes.len();
-            }
-            let rest = &bytes[from..];
-            let same = common_prefix_length(copy, offset + from as u64, rest)
-                .with_path("compare", &path)?;
-            known &= same == rest.len();
-            offset += bytes.len() as u64;
-            Ok(())
-        })?;
-        Ok(known)
+        exclusive.check()
     }
 
     fn half_written_error(&self, what: &str, why: &str) -> TransportError {
-        let message = format!("{} {what}: {why}", self.memory_path().display());
+        let message = format!("{} {what}: {why}", self.path.display());
         let error = Error::new(ErrorKind::Host, message).with_hint("the next run writes it again");
         TransportError::new(FailureCause::HalfWritten, error)
     }
+}
 
-    /// Opens the memory for reading and writing.
-    fn open_memory_for_writing(&self) -> Result<StdFile, TransportError> {
-        let path = self.memory_path();
-        let flags =
-            OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let file = fs::openat(&*self.directory_fd, &self.memory_name, flags, Mode::empty())
-            .map_err(|errno| match errno {
-                Errno::AGAIN => self.in_use_error("and another process holds a lease on it"),
-                errno => self.explain_swap_error(Error::from_io("write", &path, &errno.into())),
-            })?;
-        let file = StdFile::from(file);
-        let stat = self.fstat(&file, &path)?;
-        let object = self
-            .classify_object(&self.memory_name, &stat)
-            .with_path("stat", &path);
-        match object.map_err(refused_error)? {
-            MemoryObject::File(_) => Ok(file),
-            _ => Err(replaced_error(&path)),
-        }
-    }
-
-    /// Waits until no other process has the memory open, and takes a lease that keeps others out.
-    fn acquire_exclusive<'m>(
-        &'m self,
-        memory: &'m StdFile,
-    ) -> Result<ExclusiveAccess<'m>, TransportError> {
-        if let Some(why) = leases::lease_obstacle(memory) {
-            return Err(self.in_use_error(&format!("and other writers cannot be kept out: {why}")));
-        }
-        for _ in 0..MAX_LEASE_ATTEMPTS {
-            let before = (self.clock.instant(), self.clock.now());
-            let lease = if self.has_leases {
-                sys::take_write_lease(memory.as_fd())
-            } else {
-                LeaseOutcome::Unavailable
-            };
-            match lease {
-                LeaseOutcome::Granted => {
-                    return Ok(ExclusiveAccess::new(memory, self.clock.as_ref(), before));
-                }
-                LeaseOutcome::OpenElsewhere => self.clock.sleep(Duration::from_millis(10)),
-                LeaseOutcome::Unavailable => {
-                    return Err(
-                        self.in_use_error("and this process has no right to take a lease on it")
-                    );
-                }
+/// Opens the memory at `name` for reading and writing.
+fn open_for_writing(
+    directory: &OpenDirectory,
+    name: &OsStr,
+    path: &Path,
+) -> Result<StdFile, TransportError> {
+    let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = directory
+        .open_with_flags(name, flags)
+        .map_err(|errno| match errno {
+            Errno::AGAIN => in_use_error(path, "and another process holds a lease on it"),
+            errno => {
+                directory.explain_swap_error(name, Error::from_io("write", path, &errno.into()))
             }
-        }
-        Err(self.in_use_error("and another process has it open"))
+        })?;
+    let object = directory.classify_object(name, &fstat(&file, path)?);
+    match object.or_refused("stat", path)? {
+        MemoryObject::File(_) => Ok(file),
+        _ => Err(replaced_error(path)),
     }
+}
 
-    fn in_use_error(&self, why: &str) -> TransportError {
-        let message = format!(
-            "cannot replace {}: it is a mount point {why}",
-            self.memory_path().display()
-        );
-        let hint = "mount its directory instead of the file";
-        refused_error(Error::new(ErrorKind::Host, message).with_hint(hint))
+/// Copies the memory to a file beside it and syncs that file.
+fn copy_aside(
+    directory: &OpenDirectory,
+    memory: &StdFile,
+    path: &Path,
+    staged: &str,
+) -> Result<(String, StdFile), TransportError> {
+    let name = new_copy_name(staged)?;
+    let copy_path = directory.path_of(&name);
+    let mode = Mode::RUSR | Mode::WUSR;
+    let mut file = directory.create_file(staged, mode).map_err(refused_error)?;
+    read_content(memory, path, &mut |bytes| file.write(bytes))?;
+    file.unsynced_content().sync().map_err(refused_error)?;
+    if !file.link_as(name.as_ref()).map_err(refused_error)? {
+        return Err(exists_error(&copy_path));
     }
+    file.unsynced_directory().sync().map_err(refused_error)?;
+    let copy = file.file().try_clone().or_refused("open", &copy_path)?;
+    Ok((name, copy))
+}
 
-    /// Copies the memory to a file beside it and syncs that file.
-    fn copy_memory_aside(
-        &self,
-        memory: &StdFile,
-        staged: &str,
-    ) -> Result<(String, StdFile), TransportError> {
-        let random = durable::new_random_name().map_err(refused_error)?;
-        let name = format!("{staged}{COPY_INFIX}{random}");
-        let mode = Mode::RUSR | Mode::WUSR;
-        let mut file = self.create_file(staged, mode).map_err(refused_error)?;
-        self.read_content(memory, &self.memory_path(), &mut |bytes| file.write(bytes))?;
-        file.unsynced_content().sync().map_err(refused_error)?;
-        if !file.link_as(name.as_ref()).map_err(refused_error)? {
-            return Err(exists_error(&self.path_of(&name)));
+/// Returns whether the memory begins as `source` does and continues as `copy` does: the state
+/// after writing all, a part or nothing of the one over the other.
+fn is_half_written_mix(
+    memory: &StdFile,
+    source: &StdFile,
+    copy: &StdFile,
+    path: &Path,
+) -> Result<bool, TransportError> {
+    let (mut offset, mut new, mut known) = (0, true, true);
+    read_content(memory, path, &mut |bytes| {
+        let mut from = 0;
+        if new {
+            from = common_prefix_length(source, offset, bytes).with_path("compare", path)?;
+            new = from == bytes.len();
         }
-        file.unsynced_directory().sync().map_err(refused_error)?;
-        let copy = file
-            .file()
-            .try_clone()
-            .with_path("open", &self.path_of(&name));
-        Ok((name, copy.map_err(refused_error)?))
-    }
+        let rest = &bytes[from..];
+        let same =
+            common_prefix_length(copy, offset + from as u64, rest).with_path("compare", path)?;
+        known &= same == rest.len();
+        offset += bytes.len() as u64;
+        Ok(())
+    })?;
+    Ok(known)
+}
+
+fn in_use_error(path: &Path, why: &str) -> TransportError {
+    let message = format!(
+        "cannot replace {}: it is a mount point {why}",
+        path.display()
+    );
+    let hint = "mount its directory instead of the file";
+    refused_error(Error::new(ErrorKind::Host, message).with_hint(hint))
 }
 
 /// The reason why a memory was not written.
@@ -389,10 +394,14 @@ impl<'m> ExclusiveAccess<'m> {
         now.duration_since(self.last_confirmed.get()) < self.lease_break_delay
     }
 
-    /// Returns the period in which another process may have had the memory open.
-    fn revoked_period(&self) -> String {
+    /// Fails with the period in which another process may have had the memory open, if one may.
+    fn check(&self) -> Result<(), OverwriteError> {
+        if self.is_still_exclusive() {
+            return Ok(());
+        }
         let (from, to) = (self.last_confirmed_time.get(), self.clock.now());
-        format!("{} and {}", from.format("%H:%M:%S"), to.format("%H:%M:%S"))
+        let period = format!("{} and {}", from.format("%H:%M:%S"), to.format("%H:%M:%S"));
+        Err(OverwriteError::LeaseRevoked(period))
     }
 }
 

@@ -4,25 +4,22 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 use rustix::fs::Dir;
-use rustix::io::Errno;
 
-use super::{LocalDirectory, refused_error};
-use crate::base::error::PathContext;
+use super::errors::RefusalContext;
+use super::open_directory::OpenDirectory;
 use crate::transport::{
     DirectoryEntry, DirectoryListing, MAX_PAGE_ENTRIES, MemoryObject, TransportError,
 };
 
 /// A directory whose names are being read.
 pub(super) struct LocalListing {
-    directory: LocalDirectory,
+    directory: OpenDirectory,
     names: Dir,
 }
 
 impl LocalListing {
-    pub(super) fn new(directory: LocalDirectory) -> Result<LocalListing, TransportError> {
-        let names = Dir::read_from(&*directory.directory_fd)
-            .with_path("list", &directory.directory_path)
-            .map_err(refused_error)?;
+    pub(super) fn new(directory: OpenDirectory) -> Result<LocalListing, TransportError> {
+        let names = Dir::read_from(&directory.fd).or_refused("list", &directory.path)?;
         Ok(LocalListing { directory, names })
     }
 }
@@ -34,24 +31,16 @@ impl DirectoryListing for LocalListing {
             let Some(item) = self.names.next() else {
                 return Ok((!page.is_empty()).then_some(page));
             };
-            let item = item
-                .with_path("list", &self.directory.directory_path)
-                .map_err(refused_error)?;
+            let item = item.or_refused("list", &self.directory.path)?;
             let name = OsStr::from_bytes(item.file_name().to_bytes());
             if name == "." || name == ".." {
                 continue;
             }
-            let object = match self.directory.stat_object(name) {
-                Ok((MemoryObject::Absent, _)) | Err(Errno::NOENT) => continue,
-                found => found
-                    .map(|(object, _)| object)
-                    .with_path("stat", &self.directory.directory_path.join(name))
-                    .map_err(refused_error),
-            };
-            page.push(DirectoryEntry {
-                name: name.to_os_string(),
-                object,
-            });
+            let object = self.directory.object_at(name);
+            if object != Ok(MemoryObject::Absent) {
+                let name = name.to_os_string();
+                page.push(DirectoryEntry { name, object });
+            }
         }
         Ok(Some(page))
     }

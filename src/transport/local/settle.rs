@@ -3,12 +3,13 @@
 use std::ffi::OsStr;
 use std::fs::File as StdFile;
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use super::errors::refused_error;
-use super::{LocalDirectory, OpenOutcome, identify, metadata_from_stat};
-use crate::base::error::{Error, ErrorKind, PathContext};
+use super::LocalDirectory;
+use super::open_directory::{OpenDirectory, OpenOutcome};
+use super::open_file::{fstat, identify, metadata_from_stat, read_with_xattrs};
+use crate::base::error::{Error, ErrorKind};
 use crate::base::sys::{self, LeaseOutcome};
 use crate::transport::{
     ByteSink, DisplacedObject, FileMetadata, Inspector, MemoryObject, SettleOutcome, SpecialFile,
@@ -21,61 +22,73 @@ pub(super) const QUIET_PERIOD: Duration = Duration::from_millis(250);
 /// Time to wait for a process that opened a file during its removal.
 const OPENER_TIMEOUT: Duration = Duration::from_secs(2);
 
-impl LocalDirectory {
-    pub(super) fn settle_object(
-        &self,
-        displaced: &str,
-        inspect: Inspector<'_>,
-    ) -> Result<SettleOutcome, TransportError> {
-        let path = self.path_of(displaced);
-        let first_seen = self.unwatched_displaced.borrow_mut().remove(displaced);
-        let file = match self.open_any(OsStr::new(displaced))? {
+/// The settling of one displaced object.
+pub(super) struct Settlement<'d> {
+    memory: &'d LocalDirectory,
+    directory: &'d OpenDirectory,
+    name: &'d str,
+    path: PathBuf,
+}
+
+impl<'d> Settlement<'d> {
+    /// Creates the settling of the object that was displaced to `name`; opens nothing yet.
+    pub(super) fn new(memory: &'d LocalDirectory, name: &'d str) -> Settlement<'d> {
+        Settlement {
+            memory,
+            directory: &memory.directory,
+            name,
+            path: memory.directory.path_of(name),
+        }
+    }
+
+    /// Inspects the object, and removes it if no process has touched it.
+    pub(super) fn settle(&self, inspect: Inspector<'_>) -> Result<SettleOutcome, TransportError> {
+        let path = &self.path;
+        let unwatched = &self.memory.unwatched_displaced;
+        let first_seen = unwatched.borrow_mut().remove(self.name);
+        let file = match self.directory.open_any(self.name.as_ref())? {
             OpenOutcome::File(file) => file,
-            OpenOutcome::NotOpened(object) => {
-                return self.settle_unreadable(displaced, object, inspect);
-            }
+            OpenOutcome::NotOpened(object) => return self.settle_unreadable(object, inspect),
             OpenOutcome::Leased => return Ok(SettleOutcome::StillOpen),
         };
-        let before = self.fstat(&file, &path)?;
-        let was_watched = match self.take_lease(&file) {
+        let before = fstat(&file, path)?;
+        let was_watched = match self.directory.take_read_lease(&file) {
             LeaseOutcome::OpenElsewhere => return Ok(SettleOutcome::StillOpen),
             LeaseOutcome::Granted => true,
             LeaseOutcome::Unavailable => {
-                if !self.has_been_quiet(displaced, metadata_from_stat(&before), first_seen) {
+                if !self.has_been_quiet(metadata_from_stat(&before), first_seen) {
                     return Ok(SettleOutcome::StillOpen);
                 }
                 false
             }
         };
         let is_untouched = || -> Result<bool, TransportError> {
-            let same =
-                metadata_from_stat(&self.fstat(&file, &path)?) == metadata_from_stat(&before);
+            let same = metadata_from_stat(&fstat(&file, path)?) == metadata_from_stat(&before);
             Ok(same && (!was_watched || sys::is_read_lease_unbroken(file.as_fd())))
         };
         if !is_untouched()? {
             return Ok(SettleOutcome::StillOpen);
         }
-        let read = |sink: ByteSink<'_>| self.read_with_xattrs(&file, &path, sink);
+        let read = |sink: ByteSink<'_>| read_with_xattrs(&file, path, sink);
         inspect(DisplacedObject::File(&read))?;
         // Last check, as close to the removal as possible: the name still refers to this file, and
         // no process has touched it.
-        let is_named = self.identity_of(OsStr::new(displaced))? == Some(identify(&before));
+        let is_named = self.directory.identity_of(self.name.as_ref())? == Some(identify(&before));
         if !is_named || !is_untouched()? {
             // Closing the file releases the lease, so a waiting writer proceeds.
             return Ok(SettleOutcome::StillOpen);
         }
-        self.remove_name(displaced)?;
+        self.directory.remove_name(self.name)?;
         let was_touched = if was_watched {
             !sys::is_read_lease_unbroken(file.as_fd())
         } else {
             // The removal itself changes the inode's change time.
-
-            let after = self.fstat(&file, &path)?;
+            let after = fstat(&file, path)?;
             (after.st_size, after.st_mtime, after.st_mtime_nsec)
                 != (before.st_size, before.st_mtime, before.st_mtime_nsec)
         };
         if was_touched
-            && let lost @ SettleOutcome::Lost(_) = self.inspect_after_removal(&file, &path, inspect)
+            && let lost @ SettleOutcome::Lost(_) = self.inspect_after_removal(&file, inspect)
         {
             return Ok(lost);
         }
@@ -85,17 +98,17 @@ impl LocalDirectory {
     /// Settles an object that could not be opened for reading.
     fn settle_unreadable(
         &self,
-        displaced: &str,
         object: MemoryObject,
         inspect: Inspector<'_>,
     ) -> Result<SettleOutcome, TransportError> {
-        let name = OsStr::new(displaced);
+        let (directory, name) = (self.directory, OsStr::new(self.name));
         match object {
             // A second name of the memory itself, left by a crash between link and unlink.
             MemoryObject::Special(SpecialFile::ForeignHardLink(_))
-                if self.identity_of(name)? == self.identity_of(&self.memory_name)? =>
+                if directory.identity_of(name)?
+                    == directory.identity_of(&self.memory.memory_name)? =>
             {
-                self.remove_name(displaced)?;
+                directory.remove_name(self.name)?;
             }
             // No archive entry holds their content.
             MemoryObject::Special(
@@ -103,12 +116,9 @@ impl LocalDirectory {
             ) => return Ok(SettleOutcome::Kept(special)),
             MemoryObject::Special(special) => {
                 inspect(DisplacedObject::Special(&special))?;
-                let found = self
-                    .stat_object(name)
-                    .with_path("stat", &self.path_of(displaced));
-                match found.map_err(refused_error)?.0 {
+                match directory.object_at(name)? {
                     MemoryObject::Special(found) if found == special => {
-                        self.remove_name(displaced)?;
+                        directory.remove_name(self.name)?;
                     }
                     MemoryObject::Absent => {}
                     _ => return Ok(SettleOutcome::StillOpen),
@@ -125,19 +135,18 @@ impl LocalDirectory {
     /// keeps it for the next check.
     fn has_been_quiet(
         &self,
-        displaced: &str,
         now: FileMetadata,
         first_seen: Option<(FileMetadata, Instant)>,
     ) -> bool {
-        let time = self.clock.instant();
+        let time = self.directory.clock.instant();
         let (_, since) = first_seen
             .filter(|(then, _)| *then == now)
             .unwrap_or_else(|| (now.clone(), time));
         if time >= since + QUIET_PERIOD {
             return true;
         }
-        let mut unwatched = self.unwatched_displaced.borrow_mut();
-        unwatched.insert(displaced.to_string(), (now, since));
+        let mut unwatched = self.memory.unwatched_displaced.borrow_mut();
+        unwatched.insert(self.name.to_string(), (now, since));
         false
     }
 
@@ -146,29 +155,27 @@ impl LocalDirectory {
     pub(super) fn inspect_after_removal(
         &self,
         file: &StdFile,
-        path: &Path,
         inspect: Inspector<'_>,
     ) -> SettleOutcome {
         let lost = |why: Error| {
             let message = format!(
                 "{} was removed; bytes written to it in that instant may be lost: {}",
-                path.display(),
+                self.path.display(),
                 why.message()
             );
-            SettleOutcome::Lost(Error::new(
-                ErrorKind::Partial.more_serious(why.kind()),
-                message,
-            ))
+            let kind = ErrorKind::Partial.more_serious(why.kind());
+            SettleOutcome::Lost(Error::new(kind, message))
         };
         // Lets a waiting process open it, and waits until that process closes it.
         sys::release_lease(file.as_fd());
-        let end = self.clock.instant() + OPENER_TIMEOUT;
-        let mut lease = self.take_lease(file);
-        while lease == LeaseOutcome::OpenElsewhere && self.clock.instant() < end {
-            self.clock.sleep(Duration::from_millis(5));
-            lease = self.take_lease(file);
+        let clock = &self.directory.clock;
+        let end = clock.instant() + OPENER_TIMEOUT;
+        let mut lease = self.directory.take_read_lease(file);
+        while lease == LeaseOutcome::OpenElsewhere && clock.instant() < end {
+            clock.sleep(Duration::from_millis(5));
+            lease = self.directory.take_read_lease(file);
         }
-        let read = |sink: ByteSink<'_>| self.read_with_xattrs(file, path, sink);
+        let read = |sink: ByteSink<'_>| read_with_xattrs(file, &self.path, sink);
         let inspection = inspect(DisplacedObject::File(&read));
         match (inspection, lease) {
             (Err(error), _) => lost(error),

@@ -6,19 +6,21 @@ use std::path::Path;
 
 use rustix::fs::{self, AtFlags, FileType, StatVfsMountFlags, Statx, StatxAttributes, StatxFlags};
 
-use super::{LocalDirectory, refused_error};
+use super::errors::refused_error;
+use super::open_directory::OpenDirectory;
 use crate::base::error::{Error, ErrorKind};
 use crate::transport::{SwapForecast, TransportError};
 
-impl LocalDirectory {
-    pub(super) fn forecast_from_flags(&self) -> SwapForecast {
-        let path = self.memory_path();
-        let memory = self.statx(&self.memory_name);
+impl OpenDirectory {
+    /// Forecasts the swap of the memory at `name`.
+    pub(super) fn forecast_from_flags(&self, name: &OsStr) -> SwapForecast {
+        let path = self.path_of(name);
+        let memory = self.statx(name);
         let directory = self.statx(OsStr::new(""));
         let (mut causes, mut commands) = (Vec::new(), Vec::new());
         let parts = [
             ("it", path.as_path(), &memory),
-            ("its directory", &self.directory_path, &directory),
+            ("its directory", &self.path, &directory),
         ];
         for (what, path, found) in parts {
             if let Some((flag_words, flags)) = found.as_ref().and_then(immutability_flags) {
@@ -26,11 +28,11 @@ impl LocalDirectory {
                 commands.push(format!("chattr -{flags} {}", path.display()));
             }
         }
-        let is_read_only = fs::fstatvfs(&*self.directory_fd)
-            .is_ok_and(|it| it.f_flag.contains(StatVfsMountFlags::RDONLY));
+        let is_read_only =
+            fs::fstatvfs(&self.fd).is_ok_and(|it| it.f_flag.contains(StatVfsMountFlags::RDONLY));
         if is_read_only {
             causes.push("it is on a read-only file system".to_string());
-            let directory = shell_words::quote(&self.directory_path.to_string_lossy()).into_owned();
+            let directory = shell_words::quote(&self.path.to_string_lossy()).into_owned();
             commands.push(format!(
                 "mount -o remount,rw $(findmnt -no TARGET -T {directory})"
             ));
@@ -50,8 +52,8 @@ impl LocalDirectory {
     }
 
     /// Returns the forecast's reason in place of `error`, where there is one.
-    pub(super) fn explain_swap_error(&self, error: Error) -> TransportError {
-        refused_error(match self.forecast_from_flags() {
+    pub(super) fn explain_swap_error(&self, name: &OsStr, error: Error) -> TransportError {
+        refused_error(match self.forecast_from_flags(name) {
             SwapForecast::Refused(reason) => reason,
             _ => error,
         })
@@ -60,7 +62,7 @@ impl LocalDirectory {
     /// Returns the status of `name`, or of the directory itself for an empty name.
     fn statx(&self, name: &OsStr) -> Option<Statx> {
         let how = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::EMPTY_PATH;
-        fs::statx(&*self.directory_fd, name, how, StatxFlags::TYPE).ok()
+        fs::statx(&self.fd, name, how, StatxFlags::TYPE).ok()
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Write;
+use std::os::fd::AsFd;
 use std::sync::Mutex;
 use std::sync::mpsc::channel;
 use std::thread;
@@ -12,7 +13,7 @@ use chrono::{DateTime, FixedOffset, Utc};
 use tempfile::TempDir;
 
 use super::*;
-use crate::base::sys::LeaseOutcome;
+use crate::base::sys::{self, LeaseOutcome};
 use crate::transport::DisplacedObject;
 
 type SleepAction = Box<dyn FnMut() + Send>;
@@ -82,8 +83,9 @@ fn settle_removed_file(
     let directory = LocalTransport::new(clock)
         .open_local_directory(&path)
         .unwrap();
-    directory.remove_name("displaced").unwrap();
-    let settled = directory.inspect_after_removal(&file, &path, &mut |object| {
+    directory.directory.remove_name("displaced").unwrap();
+    let settlement = Settlement::new(&directory, "displaced");
+    let settled = settlement.inspect_after_removal(&file, &mut |object| {
         let DisplacedObject::File(read) = object else {
             panic!("no file")
         };
