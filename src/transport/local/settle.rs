@@ -87,12 +87,15 @@ impl<'d> Settlement<'d> {
             (after.st_size, after.st_mtime, after.st_mtime_nsec)
                 != (before.st_size, before.st_mtime, before.st_mtime_nsec)
         };
-        if was_touched
-            && let lost @ SettleOutcome::Lost(_) = self.inspect_after_removal(&file, inspect)
-        {
-            return Ok(lost);
+        if !was_touched {
+            return Ok(SettleOutcome::Removed { was_watched });
         }
-        Ok(SettleOutcome::Removed { was_watched })
+        Ok(match self.inspect_after_removal(&file, inspect) {
+            SettleOutcome::Removed { was_watched: after } => SettleOutcome::Removed {
+                was_watched: was_watched && after,
+            },
+            lost => lost,
+        })
     }
 
     /// Settles an object that could not be opened for reading.
