@@ -60,8 +60,7 @@ pub struct ScanSummary {
     pub rules: Vec<String>,
     /// Number of bytes that were not scanned: those behind the maximum length, or all of a text that
     /// could not be read or whose scan failed.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    #[serde(rename = "unscanned")]
+    #[serde(default, skip_serializing_if = "is_zero", rename = "unscanned")]
     pub unscanned_bytes: u64,
 }
 

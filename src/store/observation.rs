@@ -30,12 +30,10 @@ pub struct Observation {
     /// Its state: the worst of the conditions that hold.
     pub state: State,
     /// Why it is in this state; empty when the state's name suffices.
-    #[serde(rename = "why")]
-    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[serde(rename = "why", default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
     /// Why a reset is not possible, if it is not.
-    #[serde(rename = "block")]
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "block", skip_serializing_if = "Option::is_none")]
     pub blocker: Option<Blocker>,
     /// What to do about its state, besides the blocker's hints.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -54,8 +52,7 @@ pub struct Observation {
     /// The content, if the memory was read.
     pub content: Option<MemoryContent>,
     /// Whether the memory is provably absent.
-    #[serde(default)]
-    #[serde(rename = "absent")]
+    #[serde(default, rename = "absent")]
     pub is_absent: bool,
     /// Whether the memory is one of several files, and its directory exists.
     #[serde(rename = "directory")]

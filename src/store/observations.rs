@@ -50,8 +50,7 @@ pub struct StateChange {
     /// The new state.
     pub to: State,
     /// Why, in a few words.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    #[serde(rename = "why")]
+    #[serde(default, skip_serializing_if = "String::is_empty", rename = "why")]
     pub reason: String,
     /// What observed it.
     #[serde(rename = "by")]

@@ -25,7 +25,7 @@ use crate::transport::{Attributes, ObjectId, SpecialFile, SwapMethod};
 pub(crate) const MAX_NAMES_PER_RECORD: usize = 200;
 
 /// The operation that a record describes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Operation {
     /// A reset.
@@ -56,6 +56,7 @@ pub enum Operation {
     /// Files of an agent were replaced, created or removed.
     Edit,
     /// An operation of a later version, which this one ignores.
+    #[default]
     #[serde(other)]
     Other,
 }
@@ -98,7 +99,7 @@ impl Operation {
 }
 
 /// Result of a run for one agent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// Done and read back.
@@ -110,6 +111,7 @@ pub enum Outcome {
     /// Not tried, for the reason given.
     Refused,
     /// The run was interrupted before this agent's turn.
+    #[default]
     NotStarted,
 }
 
@@ -236,17 +238,14 @@ pub struct FileChange {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entry: Option<WrittenEntry>,
     /// Entries with what late writers added.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[serde(rename = "late")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", rename = "late")]
     pub late_entries: Vec<WrittenEntry>,
     /// Copies of these entries without their secrets, where the entries are in quarantine.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[serde(rename = "redacted")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", rename = "redacted")]
     pub redacted_entries: Vec<WrittenEntry>,
     /// Names beside the file of displaced objects that no entry holds: a directory, or a file
     /// that could not be read.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[serde(rename = "kept")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", rename = "kept")]
     pub kept_names: Vec<String>,
     /// Identities of these objects, where known: agents can rename them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -265,7 +264,7 @@ pub struct FileChange {
 }
 
 /// One operation on one agent in one run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunEvent {
     /// Id of the run; all agents of one run share it.
     pub run: String,
@@ -325,8 +324,7 @@ pub struct RunEvent {
     pub baseline: Option<Digest>,
     /// The version that the accepted seal listed when a baseline was saved: another program may have made
     /// that seal.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[serde(rename = "sealed")]
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "sealed")]
     pub sealed_version: Option<Digest>,
     /// The boundary in the memory before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -341,26 +339,22 @@ pub struct RunEvent {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept_scratch: Option<KeptScratch>,
     /// The version whose operator part was above the scratch in the entry.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[serde(rename = "split")]
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "split")]
     pub split_version: Option<Digest>,
     /// Duration in milliseconds.
     #[serde(default)]
     pub duration_ms: u64,
     /// The run that this one undid.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[serde(rename = "undoes")]
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "undoes")]
     pub undone_run: Option<String>,
     /// Entries that retention was about to delete.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[serde(rename = "retired")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", rename = "retired")]
     pub retired_entries: Vec<PathBuf>,
     /// Baseline versions that retention was about to delete.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub retired_versions: Vec<Digest>,
     /// Entries that were pinned or unpinned.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[serde(rename = "pins")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", rename = "pins")]
     pub pinned_entries: Vec<PathBuf>,
 }
 
@@ -397,30 +391,8 @@ impl RunEvent {
             user: user.to_string(),
             agent: agent.to_string(),
             host: "local".to_string(),
-            login: None,
-            memory: None,
             outcome: Outcome::Ok,
-            unchanged: None,
-            note: None,
-            kind: None,
-            is_host_lost: false,
-            is_archive_full: false,
-            file: None,
-            baseline: None,
-            sealed_version: None,
-            boundary: None,
-            drift: None,
-            scratch_lines: None,
-            kept_scratch: None,
-            split_version: None,
-            duration_ms: 0,
-            undone_run: None,
-            retired_entries: Vec::new(),
-            retired_versions: Vec::new(),
-            pinned_entries: Vec::new(),
-            change: FileChange::default(),
-            files: Vec::new(),
-            directories: Vec::new(),
+            ..RunEvent::default()
         }
     }
 
@@ -583,8 +555,7 @@ pub struct LastRun {
     #[serde(rename = "archive_full")]
     pub is_archive_full: bool,
     /// Whether it was the undo of an undo.
-    #[serde(default)]
-    #[serde(rename = "redo")]
+    #[serde(default, rename = "redo")]
     pub is_redo: bool,
 }
 

@@ -3,12 +3,13 @@
 use serde::{Deserialize, Serialize};
 
 /// What started a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Trigger {
     /// An operator in the console.
     Console,
     /// A command.
+    #[default]
     Cli,
     /// A timer.
     Timer,

@@ -30,20 +30,17 @@ pub struct AgentHistory {
     #[serde(rename = "last")]
     pub last_run: Option<LastRun>,
     /// Runs that undid another; the undo of one of them is a redo.
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    #[serde(rename = "undos")]
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty", rename = "undos")]
     pub undo_runs: BTreeSet<String>,
     /// The last record, if it archived an entry and did not change the memory. Boxed, because it is
     /// rare and large.
     #[serde(rename = "tried")]
     pub failed_attempt: Option<Box<FailedAttempt>>,
     /// The address of the memory in the last record that found or left it as a file.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[serde(rename = "file")]
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "file")]
     pub file_address: Option<Box<RecordedAddress>>,
     /// Names of objects that runs kept beside the memory, newest first; some may have been removed.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[serde(rename = "kept")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", rename = "kept")]
     pub kept_names: Vec<String>,
     /// The identities of these objects, where known.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
