@@ -41,16 +41,16 @@ impl AlertKind {
         AlertKind::Oversize,
     ];
 
-    /// The names of all kinds.
+    /// The names of all kinds, in the same order.
     pub(super) const NAMES: [&'static str; 8] = [
-        AlertKind::Tampered.as_str(),
-        AlertKind::Hostkey.as_str(),
-        AlertKind::FailedReset.as_str(),
-        AlertKind::Disk.as_str(),
-        AlertKind::MissedSchedule.as_str(),
-        AlertKind::Unreachable.as_str(),
-        AlertKind::Drifted.as_str(),
-        AlertKind::Oversize.as_str(),
+        "tampered",
+        "hostkey",
+        "failed-reset",
+        "disk",
+        "missed-schedule",
+        "unreachable",
+        "drifted",
+        "oversize",
     ];
 
     /// The names of all kinds as one value of the config.
@@ -59,16 +59,7 @@ impl AlertKind {
 
     /// Returns the name in the config and in events.
     pub const fn as_str(self) -> &'static str {
-        match self {
-            AlertKind::Tampered => "tampered",
-            AlertKind::Hostkey => "hostkey",
-            AlertKind::FailedReset => "failed-reset",
-            AlertKind::Disk => "disk",
-            AlertKind::MissedSchedule => "missed-schedule",
-            AlertKind::Unreachable => "unreachable",
-            AlertKind::Drifted => "drifted",
-            AlertKind::Oversize => "oversize",
-        }
+        AlertKind::NAMES[self as usize]
     }
 
     /// Returns the kind of a name.

@@ -64,61 +64,40 @@ impl State {
 
     /// The name for people and scripts.
     pub fn as_str(self) -> &'static str {
-        match self {
-            State::Tampered => "TAMPERED",
-            State::HostKey => "HOSTKEY",
-            State::Drifted => "DRIFTED",
-            State::NoSep => "NOSEP",
-            State::Unreach => "UNREACH",
-            State::Error => "ERROR",
-            State::Missing => "MISSING",
-            State::Oversize => "OVERSIZE",
-            State::Behind => "BEHIND",
-            State::Busy => "BUSY",
-            State::Scratch => "SCRATCH",
-            State::Clean => "CLEAN",
-            State::Layout => "LAYOUT",
-            State::Loading => "LOADING",
-        }
+        let (name, ..) = self.texts();
+        name
     }
 
     /// Two cells that distinguish the state without colour.
     pub fn glyph(self) -> &'static str {
-        match self {
-            State::Tampered => "!!",
-            State::HostKey => "HK",
-            State::Drifted => "~~",
-            State::NoSep => "??",
-            State::Unreach => "x ",
-            State::Error => "E ",
-            State::Missing => "- ",
-            State::Oversize => "^ ",
-            State::Behind => "< ",
-            State::Busy => "> ",
-            State::Scratch => ". ",
-            State::Clean => "  ",
-            State::Layout => "# ",
-            State::Loading => "… ",
-        }
+        let (_, glyph, _) = self.texts();
+        glyph
     }
 
     /// Returns its meaning in one line.
     pub fn description(self) -> &'static str {
+        let (.., description) = self.texts();
+        description
+    }
+
+    /// Returns name, glyph and description.
+    #[rustfmt::skip]
+    fn texts(self) -> (&'static str, &'static str, &'static str) {
         match self {
-            State::Tampered => "baseline does not match its seal; resets are blocked",
-            State::HostKey => "host key changed; resets are blocked",
-            State::Drifted => "agent changed the text above the separator",
-            State::NoSep => "no separator; a reset archives the whole file",
-            State::Unreach => "host cannot be reached; showing the last known content",
-            State::Error => "cannot use memory or baseline; see WHY",
-            State::Missing => "no memory file; a reset creates it",
-            State::Oversize => "memory is larger than max_memory_size",
-            State::Behind => "rules of an earlier baseline; reset or push to update",
-            State::Busy => "locked by a run; wait for it to end",
-            State::Scratch => "rules intact, notes below the separator",
-            State::Clean => "equal to the baseline; nothing to reset",
-            State::Layout => "memory of several files; never reset",
-            State::Loading => "not read yet",
+            State::Tampered => ("TAMPERED", "!!", "baseline does not match its seal; resets are blocked"),
+            State::HostKey => ("HOSTKEY", "HK", "host key changed; resets are blocked"),
+            State::Drifted => ("DRIFTED", "~~", "agent changed the text above the separator"),
+            State::NoSep => ("NOSEP", "??", "no separator; a reset archives the whole file"),
+            State::Unreach => ("UNREACH", "x ", "host cannot be reached; showing the last known content"),
+            State::Error => ("ERROR", "E ", "cannot use memory or baseline; see WHY"),
+            State::Missing => ("MISSING", "- ", "no memory file; a reset creates it"),
+            State::Oversize => ("OVERSIZE", "^ ", "memory is larger than max_memory_size"),
+            State::Behind => ("BEHIND", "< ", "rules of an earlier baseline; reset or push to update"),
+            State::Busy => ("BUSY", "> ", "locked by a run; wait for it to end"),
+            State::Scratch => ("SCRATCH", ". ", "rules intact, notes below the separator"),
+            State::Layout => ("LAYOUT", "# ", "memory of several files; never reset"),
+            State::Clean => ("CLEAN", "  ", "equal to the baseline; nothing to reset"),
+            State::Loading => ("LOADING", "… ", "not read yet"),
         }
     }
 
