@@ -142,8 +142,8 @@ fn server_announces_extensions_and_refuses_others() {
             from: from.clone(),
             to: to.clone(),
         },
-        Request::Fsync { handle },
-        Request::Statvfs { path: from },
+        Request::Fsync(handle),
+        Request::Statvfs(from),
         Request::Limits,
     ] {
         assert_eq!(guest.request_status(request), status::UNSUPPORTED);
@@ -187,10 +187,8 @@ fn extensions_behave_as_in_openssh() {
     assert_eq!(guest.read_file("b"), b"a");
     // fsync works on a directory as well.
     let handle = guest.open_handle(".", flags::READ);
-    assert_eq!(guest.request_status(Request::Fsync { handle }), status::OK);
-    let Reply::Extended(body) = guest.request(Request::Statvfs {
-        path: guest.path("b"),
-    }) else {
+    assert_eq!(guest.request_status(Request::Fsync(handle)), status::OK);
+    let Reply::Extended(body) = guest.request(Request::Statvfs(guest.path("b"))) else {
         panic!("no statvfs reply");
     };
     let space = Statvfs::decode(&body).unwrap();
@@ -212,7 +210,7 @@ fn open_file_survives_rename_and_removal() {
         status::OK
     );
     let path = guest.path("b");
-    assert_eq!(guest.request_status(Request::Remove { path }), status::OK);
+    assert_eq!(guest.request_status(Request::Remove(path)), status::OK);
     let read = |offset| Request::Read {
         handle: handle.clone(),
         offset,
@@ -220,9 +218,7 @@ fn open_file_survives_rename_and_removal() {
     };
     assert_eq!(guest.request(read(3)), Reply::Data(b"tent".into()));
     assert_eq!(guest.request_status(read(7)), status::EOF);
-    let close = || Request::Close {
-        handle: handle.clone(),
-    };
+    let close = || Request::Close(handle.clone());
     assert_eq!(guest.request_status(close()), status::OK);
     assert_eq!(guest.request_status(read(0)), status::FAILURE);
     assert_eq!(guest.request_status(close()), status::FAILURE);
@@ -256,12 +252,12 @@ fn status_codes_name_the_failure() {
         status::FAILURE
     );
     let path = guest.path("link");
-    let Reply::Attrs(found) = guest.request(Request::Lstat { path }) else {
+    let Reply::Attrs(found) = guest.request(Request::Lstat(path)) else {
         panic!("no attributes");
     };
     assert_eq!(found.mode.unwrap() & 0o170_000, 0o120_000, "not followed");
     let path = guest.path("link");
-    let Reply::Names(names) = guest.request(Request::ReadLink { path }) else {
+    let Reply::Names(names) = guest.request(Request::ReadLink(path)) else {
         panic!("no target");
     };
     assert_eq!(names[0].name, b"nowhere");
@@ -281,7 +277,7 @@ fn attributes_are_changed_one_by_one() {
     let handle = guest.open_handle("a", flags::READ | flags::WRITE);
     let look = || {
         let handle = handle.clone();
-        match guest.request(Request::Fstat { handle }) {
+        match guest.request(Request::Fstat(handle)) {
             Reply::Attrs(attrs) => attrs,
             reply => panic!("{reply:?}"),
         }
@@ -327,13 +323,13 @@ fn long_directory_is_listed_whole() {
         guest.write_file(&format!("{number:03}"), b"");
     }
     let path = guest.path("");
-    let Reply::Handle(handle) = guest.request(Request::OpenDir { path }) else {
+    let Reply::Handle(handle) = guest.request(Request::OpenDir(path)) else {
         panic!("no handle");
     };
     let mut names = Vec::new();
     loop {
         let handle = handle.clone();
-        match guest.request(Request::ReadDir { handle }) {
+        match guest.request(Request::ReadDir(handle)) {
             Reply::Names(more) => names.extend(more.into_iter().map(|it| it.name)),
             Reply::Status { code, .. } => {
                 assert_eq!(code, status::EOF);

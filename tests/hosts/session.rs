@@ -146,13 +146,9 @@ fn write_new_file(host: &SftpServerSession, new: &[u8], content: &[u8]) {
             handle: handle.clone(),
             attrs,
         },
-        Request::Fsync {
-            handle: handle.clone(),
-        },
-        Request::Close {
-            handle: handle.clone(),
-        },
-        Request::Fsync { handle },
+        Request::Fsync(handle.clone()),
+        Request::Close(handle.clone()),
+        Request::Fsync(handle),
     ]);
     let codes: Vec<u32> = replies.iter().map(status_code).collect();
     assert_eq!(codes[..5], [0; 5]);
@@ -168,9 +164,7 @@ fn assert_file_has(host: &SftpServerSession, new: &[u8], content: &[u8]) {
         offset: offset as u64,
         length,
     };
-    let fstat = Request::Fstat {
-        handle: handle.clone(),
-    };
+    let fstat = Request::Fstat(handle.clone());
     let replies = host.request_batch(vec![fstat, read(0), read(half), read(2 * half)]);
     let [
         Reply::Attrs(attrs),
@@ -213,12 +207,8 @@ fn assert_displaced(host: &SftpServerSession, memory: &[u8], aside: &[u8]) {
         from: aside.to_vec(),
         to: memory.to_vec(),
     };
-    let absent = Request::Lstat {
-        path: host.path("absent"),
-    };
-    let present = Request::Lstat {
-        path: memory.to_vec(),
-    };
+    let absent = Request::Lstat(host.path("absent"));
+    let present = Request::Lstat(memory.to_vec());
     let replies = host.request_batch(vec![replaces, absent, present]);
     assert_eq!(status_code(&replies[0]), status::FAILURE);
     assert_eq!(status_code(&replies[1]), status::NO_SUCH_FILE);
@@ -244,22 +234,16 @@ fn directories_links_and_file_systems_are_inspected() {
     let link = host.path("link");
     std::os::unix::fs::symlink(OsStr::from_bytes(b"to\xFF"), OsStr::from_bytes(&link)).unwrap();
     let replies = host.request_batch(vec![
-        Request::RealPath {
-            path: host.path("."),
-        },
-        Request::ReadLink { path: link.clone() },
-        Request::Lstat { path: link.clone() },
-        Request::Statvfs {
-            path: directory.clone(),
-        },
-        Request::OpenDir {
-            path: directory.clone(),
-        },
+        Request::RealPath(host.path(".")),
+        Request::ReadLink(link.clone()),
+        Request::Lstat(link.clone()),
+        Request::Statvfs(directory.clone()),
+        Request::OpenDir(directory.clone()),
         Request::Rename {
             from: host.path(&name),
             to: host.path("plain"),
         },
-        Request::Remove { path: link },
+        Request::Remove(link),
     ]);
     let path = |reply: &Reply| match reply {
         Reply::Names(names) => names[0].name.clone(),
@@ -276,12 +260,8 @@ fn directories_links_and_file_systems_are_inspected() {
     let Reply::Handle(handle) = &replies[4] else {
         panic!("{replies:?}");
     };
-    let list = Request::ReadDir {
-        handle: handle.clone(),
-    };
-    let close = Request::Close {
-        handle: handle.clone(),
-    };
+    let list = Request::ReadDir(handle.clone());
+    let close = Request::Close(handle.clone());
     let replies = host.request_batch(vec![list.clone(), list, close]);
     let Reply::Names(names) = &replies[0] else {
         panic!("{replies:?}");
@@ -295,7 +275,7 @@ fn directories_links_and_file_systems_are_inspected() {
     );
     // A directory opened like a file can be synced.
     let handle = host.open_handle(directory, flags::READ);
-    assert_eq!(status_code(&host.request(Request::Fsync { handle })), 0);
+    assert_eq!(status_code(&host.request(Request::Fsync(handle))), 0);
     host.assert_server_ends();
 }
 
@@ -341,7 +321,7 @@ fn more_handles_than_a_byte_counts_keep_their_files() {
         assert_eq!(content, format!("of {number}"));
     }
     // Abandoned handles are closed: there is room for as many again, twice.
-    let closes = handles.into_iter().map(|handle| Request::Close { handle });
+    let closes = handles.into_iter().map(Request::Close);
     assert!(
         host.request_batch(closes.collect())
             .iter()
@@ -356,7 +336,7 @@ fn more_handles_than_a_byte_counts_keep_their_files() {
         drop(host.session.send_batch(opens.collect()));
     }
     let handle = host.open_handle(host.path("7"), flags::READ);
-    assert_eq!(status_code(&host.request(Request::Close { handle })), 0);
+    assert_eq!(status_code(&host.request(Request::Close(handle))), 0);
     host.assert_server_ends();
 }
 
@@ -404,10 +384,7 @@ fn dead_server_is_reported_with_its_stderr() {
     let handle = host.open_handle(host.path("a"), flags::WRITE | flags::CREATE);
     host.child.kill().unwrap();
     host.child.wait().unwrap();
-    let answer = host
-        .session
-        .send_batch(vec![Request::Close { handle }])
-        .wait();
+    let answer = host.session.send_batch(vec![Request::Close(handle)]).wait();
     let Err(RequestError::SessionEnded(broken)) = &answer[0] else {
         panic!("{answer:?}");
     };

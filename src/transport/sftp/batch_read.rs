@@ -59,7 +59,7 @@ pub(super) fn read_batch(
         let read = transfer_all(client, files, &paths, &handles, sink, &in_time, &mut done);
         let close = handles
             .into_iter()
-            .map(|(_, handle)| Request::Close { handle });
+            .map(|(_, handle)| Request::Close(handle));
         client.send_without_waiting(close.collect());
         read?;
     }

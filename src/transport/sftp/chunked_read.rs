@@ -86,9 +86,7 @@ impl<'p> ChunkedRead<'p> {
             length: *length,
         };
         let mut batch: Vec<Request> = self.requested_ranges.iter().map(read).collect();
-        batch.push(Request::Fstat {
-            handle: self.handle.clone(),
-        });
+        batch.push(Request::Fstat(self.handle.clone()));
         batch
     }
 

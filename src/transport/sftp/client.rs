@@ -37,9 +37,7 @@ pub(super) const STAT_REQUESTS: usize = 4;
 pub(super) fn stat_requests(memory: &Path) -> [Request; STAT_REQUESTS] {
     let directory = memory.parent().unwrap_or(Path::new("/"));
     [
-        Request::RealPath {
-            path: path_bytes(directory),
-        },
+        Request::RealPath(path_bytes(directory)),
         lstat_request(directory),
         lstat_request(&directory.join(".")),
         lstat_request(memory),
@@ -51,16 +49,12 @@ pub(super) fn path_bytes(path: &Path) -> Vec<u8> {
 }
 
 pub(super) fn lstat_request(path: &Path) -> Request {
-    Request::Lstat {
-        path: path_bytes(path),
-    }
+    Request::Lstat(path_bytes(path))
 }
 
 /// Returns the request that removes a path that is no directory.
 pub(super) fn remove_request(path: &Path) -> Request {
-    Request::Remove {
-        path: path_bytes(path),
-    }
+    Request::Remove(path_bytes(path))
 }
 
 /// Returns the request that opens a path for reading.
@@ -83,9 +77,7 @@ pub(super) type FileHandle = Vec<u8>;
 
 /// The request for the directory to which a server resolves relative paths.
 pub(super) fn home_directory_request() -> Request {
-    Request::RealPath {
-        path: b".".to_vec(),
-    }
+    Request::RealPath(b".".to_vec())
 }
 
 impl SftpClient {
@@ -317,7 +309,7 @@ impl SftpClient {
         });
         if !links.is_empty() {
             let paths = links.iter().map(|place| path_bytes(memories[*place]));
-            let ask = paths.map(|path| Request::ReadLink { path });
+            let ask = paths.map(Request::ReadLink);
             for (place, answer) in links.iter().zip(self.request_batch(ask.collect())?) {
                 let target = match answer {
                     Ok(Reply::Names(mut names)) => names.pop().map(|name| name.name),
@@ -446,9 +438,7 @@ impl SftpClient {
             None => {}
         }
         let handle = self.open_file(path)?;
-        let found = self.request_one(Request::Fstat {
-            handle: handle.clone(),
-        })?;
+        let found = self.request_one(Request::Fstat(handle.clone()))?;
         match reply_attrs(&found) {
             Some(found) if file_type(found) == Some(TYPE_REGULAR) => Ok(Some((handle, *found))),
             _ => {
@@ -470,7 +460,7 @@ impl SftpClient {
 
     /// Closes a handle, without waiting.
     pub(super) fn close_handle(&self, handle: FileHandle) {
-        self.send_without_waiting(vec![Request::Close { handle }]);
+        self.send_without_waiting(vec![Request::Close(handle)]);
     }
 
     /// Renames a path to a free name.

@@ -91,7 +91,7 @@ impl Drop for SftpDirectory {
     fn drop(&mut self) {
         let displaced = self.displaced_files.take_handles();
         let handles = self.run.take_handles().chain(displaced);
-        let close: Vec<Request> = handles.map(|handle| Request::Close { handle }).collect();
+        let close: Vec<Request> = handles.map(Request::Close).collect();
         if !close.is_empty() {
             self.client.send_without_waiting(close);
         }

@@ -46,9 +46,9 @@ impl NameStream {
 
     /// Requests further names; `None` after the last one.
     pub(super) fn next_names(&self) -> Result<Option<Vec<NameEntry>>, TransportError> {
-        let reply = self.client.request_one(Request::ReadDir {
-            handle: self.handle.clone(),
-        })?;
+        let reply = self
+            .client
+            .request_one(Request::ReadDir(self.handle.clone()))?;
         match reply {
             // An empty reply would be asked for again and again.
             Ok(Reply::Names(names)) if !names.is_empty() => Ok(Some(names)),
@@ -64,14 +64,12 @@ impl Drop for NameStream {
     fn drop(&mut self) {
         let handle = std::mem::take(&mut self.handle);
         self.client
-            .send_without_waiting(vec![Request::Close { handle }]);
+            .send_without_waiting(vec![Request::Close(handle)]);
     }
 }
 
 fn opening_request(path: &Path) -> Request {
-    Request::OpenDir {
-        path: path_bytes(path),
-    }
+    Request::OpenDir(path_bytes(path))
 }
 
 /// A directory whose path was checked.

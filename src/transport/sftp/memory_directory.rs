@@ -170,9 +170,7 @@ impl MemoryDirectory for SftpDirectory {
 
     fn remove_directory(&self) -> Result<bool, TransportError> {
         let batch = vec![
-            Request::RemoveDir {
-                path: path_bytes(&self.memory_path),
-            },
+            Request::RemoveDir(path_bytes(&self.memory_path)),
             lstat_request(&self.memory_path),
         ];
         let replies = self.run.request_synced(batch)?;

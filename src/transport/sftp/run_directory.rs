@@ -92,7 +92,7 @@ impl RunDirectory {
         let run = self.handle.borrow();
         let handles = [run.as_ref(), self.parent_handle.as_ref()];
         let handles = handles.into_iter().flatten().cloned();
-        handles.map(|handle| Request::Fsync { handle }).collect()
+        handles.map(Request::Fsync).collect()
     }
 
     /// Sends requests, and syncs both directories behind them. Returns the replies to all of them.
@@ -232,9 +232,7 @@ impl RunDirectory {
             .parent()
             .filter(|directory| *directory != self.parent_path)
         {
-            batch.push(Request::RemoveDir {
-                path: path_bytes(directory),
-            });
+            batch.push(Request::RemoveDir(path_bytes(directory)));
             batch.push(lstat_request(directory));
         }
         batch
@@ -246,9 +244,7 @@ impl RunDirectory {
         let batch = vec![
             // The server may have reported its removal without doing it.
             remove_request(&path.join(LINK_TEST_NAME)),
-            Request::RemoveDir {
-                path: path_bytes(&path),
-            },
+            Request::RemoveDir(path_bytes(&path)),
             lstat_request(&path),
         ];
         let answers = self.request_synced(batch)?;

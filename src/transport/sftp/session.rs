@@ -530,7 +530,7 @@ fn traffic_bytes(request: &Request) -> usize {
     match request {
         Request::Read { length, .. } => *length as usize,
         Request::Write { bytes, .. } => bytes.len(),
-        Request::ReadDir { .. } => READDIR_REPLY_BYTES,
+        Request::ReadDir(_) => READDIR_REPLY_BYTES,
         _ => 0,
     }
 }
@@ -743,7 +743,7 @@ impl SessionShared {
     /// Closes a handle that no caller claims. The request is small, and there is at most one for
     /// each admitted request, so it needs no room.
     fn close_unclaimed_handle(&self, handle: Vec<u8>) {
-        let close = [Request::Close { handle }];
+        let close = [Request::Close(handle)];
         let batch = QueuedBatch::take_front(&mut &close[..], 0, MAX_QUEUED_BYTES);
         let mut state = lock(&self.state);
         if state.end_error.is_none() {

@@ -126,9 +126,9 @@ impl SftpDirectory {
         if error.cause != FailureCause::Refused || !self.client.extensions().statvfs {
             return error;
         }
-        let asked = self.client.request_one(Request::Statvfs {
-            path: path_bytes(&self.directory_path),
-        });
+        let asked = self
+            .client
+            .request_one(Request::Statvfs(path_bytes(&self.directory_path)));
         let Ok(Ok(Reply::Extended(body))) = asked else {
             return error;
         };
@@ -186,18 +186,14 @@ impl NewFile<'_> {
         }));
         let synced = batch.len();
         if self.client.extensions().fsync {
-            batch.push(Request::Fsync {
-                handle: self.handle.clone(),
-            });
+            batch.push(Request::Fsync(self.handle.clone()));
         }
         // Read back in the same batch, unless it is long, and checked by its name.
         let readback_start = batch.len();
         let mut pump = ChunkedRead::new(&self.handle, self.path, new.1);
         batch.extend(pump.next_requests());
         let close = batch.len();
-        batch.push(Request::Close {
-            handle: self.handle.clone(),
-        });
+        batch.push(Request::Close(self.handle.clone()));
         batch.push(lstat_request(self.path));
         let answers = self.client.request_batch(batch)?;
         self.check_writes(&answers[..writes], answers.get(synced))?;

@@ -194,7 +194,7 @@ impl ReceivedRequest {
 
 fn lstat_request(name: &str) -> Request {
     let path = name.into();
-    Request::Lstat { path }
+    Request::Lstat(path)
 }
 
 fn open_request() -> Request {

@@ -9,7 +9,8 @@ use super::{
     put_u64, status,
 };
 
-/// A request to a server. Paths, names and handles are bytes, not necessarily text.
+/// A request to a server. Paths, names and handles are bytes, not necessarily text. The only field
+/// of a variant is the path or the handle that its description names.
 ///
 /// There is no SETSTAT, because it follows links, and no STAT for the same reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,10 +26,7 @@ pub enum Request {
         mode: Option<u32>,
     },
     /// Closes a handle.
-    Close {
-        /// Handle to close.
-        handle: Vec<u8>,
-    },
+    Close(Vec<u8>),
     /// Reads; the reply has at least one byte, or is [`status::EOF`].
     Read {
         /// Handle of the file.
@@ -48,15 +46,9 @@ pub enum Request {
         bytes: Vec<u8>,
     },
     /// Stats a path without following a link.
-    Lstat {
-        /// Path of the object.
-        path: Vec<u8>,
-    },
-    /// Stats an open file.
-    Fstat {
-        /// Handle of the file.
-        handle: Vec<u8>,
-    },
+    Lstat(Vec<u8>),
+    /// Stats the file of a handle.
+    Fstat(Vec<u8>),
     /// Changes the given attributes of an open file.
     Fsetstat {
         /// Handle of the file.
@@ -65,11 +57,8 @@ pub enum Request {
         /// bits.
         attrs: Attrs,
     },
-    /// Removes a name that is not a directory.
-    Remove {
-        /// Path to remove.
-        path: Vec<u8>,
-    },
+    /// Removes a path that is not a directory.
+    Remove(Vec<u8>),
     /// Creates a directory.
     MakeDir {
         /// Path of the directory.
@@ -77,11 +66,8 @@ pub enum Request {
         /// Mode, minus the server's umask.
         mode: u32,
     },
-    /// Removes an empty directory.
-    RemoveDir {
-        /// Path of the directory.
-        path: Vec<u8>,
-    },
+    /// Removes the path of an empty directory.
+    RemoveDir(Vec<u8>),
     /// Renames to a free name. OpenSSH makes a link and removes the old name.
     Rename {
         /// Old path.
@@ -90,25 +76,13 @@ pub enum Request {
         to: Vec<u8>,
     },
     /// Resolves links in a path; the reply is exactly one name.
-    RealPath {
-        /// Path to resolve.
-        path: Vec<u8>,
-    },
-    /// Reads the target of a symlink; the reply is exactly one name.
-    ReadLink {
-        /// Path of the symlink.
-        path: Vec<u8>,
-    },
-    /// Opens a directory for [`Request::ReadDir`].
-    OpenDir {
-        /// Path of the directory.
-        path: Vec<u8>,
-    },
-    /// Reads further names of a directory; the reply may be [`status::EOF`].
-    ReadDir {
-        /// Handle of the directory.
-        handle: Vec<u8>,
-    },
+    RealPath(Vec<u8>),
+    /// Reads the target of a symlink at a path; the reply is exactly one name.
+    ReadLink(Vec<u8>),
+    /// Opens the directory at a path for [`Request::ReadDir`].
+    OpenDir(Vec<u8>),
+    /// Reads further names from the handle of a directory; the reply may be [`status::EOF`].
+    ReadDir(Vec<u8>),
     /// Renames as rename(2) does, which replaces. `posix-rename@openssh.com`, version 1.
     PosixRename {
         /// Old path.
@@ -124,18 +98,12 @@ pub enum Request {
         /// New path.
         to: Vec<u8>,
     },
-    /// Syncs a file as fsync(2) does, or a directory that was opened with [`Request::Open`].
-    /// `fsync@openssh.com`, version 1.
-    Fsync {
-        /// Handle to sync.
-        handle: Vec<u8>,
-    },
-    /// Asks for the file system of a path; the reply is a [`Statvfs`]. `statvfs@openssh.com`,
-    /// version 2.
-    Statvfs {
-        /// Path of any object on it.
-        path: Vec<u8>,
-    },
+    /// Syncs the handle of a file, as fsync(2) does, or of a directory that was opened with
+    /// [`Request::Open`]. `fsync@openssh.com`, version 1.
+    Fsync(Vec<u8>),
+    /// Asks for the file system of the object at a path; the reply is a [`Statvfs`].
+    /// `statvfs@openssh.com`, version 2.
+    Statvfs(Vec<u8>),
     /// Asks for the server's limits; the reply is [`ServerLimits`]. `limits@openssh.com`, version
     /// 1.
     Limits,
@@ -154,24 +122,24 @@ impl Request {
     pub(super) fn packet_type(&self) -> u8 {
         match self {
             Request::Open { .. } => 3,
-            Request::Close { .. } => 4,
+            Request::Close(_) => 4,
             Request::Read { .. } => 5,
             Request::Write { .. } => 6,
-            Request::Lstat { .. } => 7,
-            Request::Fstat { .. } => 8,
+            Request::Lstat(_) => 7,
+            Request::Fstat(_) => 8,
             Request::Fsetstat { .. } => 10,
-            Request::OpenDir { .. } => 11,
-            Request::ReadDir { .. } => 12,
-            Request::Remove { .. } => 13,
+            Request::OpenDir(_) => 11,
+            Request::ReadDir(_) => 12,
+            Request::Remove(_) => 13,
             Request::MakeDir { .. } => 14,
-            Request::RemoveDir { .. } => 15,
-            Request::RealPath { .. } => 16,
+            Request::RemoveDir(_) => 15,
+            Request::RealPath(_) => 16,
             Request::Rename { .. } => 18,
-            Request::ReadLink { .. } => 19,
+            Request::ReadLink(_) => 19,
             Request::PosixRename { .. }
             | Request::HardLink { .. }
-            | Request::Fsync { .. }
-            | Request::Statvfs { .. }
+            | Request::Fsync(_)
+            | Request::Statvfs(_)
             | Request::Limits => PACKET_EXTENDED,
         }
     }
@@ -187,7 +155,7 @@ impl Request {
                 };
                 attrs.encode(out);
             }
-            Request::Close { handle } | Request::Fstat { handle } | Request::ReadDir { handle } => {
+            Request::Close(handle) | Request::Fstat(handle) | Request::ReadDir(handle) => {
                 put_string(out, handle);
             }
             Request::Read {
@@ -216,12 +184,12 @@ impl Request {
                 };
                 attrs.encode(out);
             }
-            Request::Lstat { path }
-            | Request::Remove { path }
-            | Request::RemoveDir { path }
-            | Request::RealPath { path }
-            | Request::ReadLink { path }
-            | Request::OpenDir { path } => put_string(out, path),
+            Request::Lstat(path)
+            | Request::Remove(path)
+            | Request::RemoveDir(path)
+            | Request::RealPath(path)
+            | Request::ReadLink(path)
+            | Request::OpenDir(path) => put_string(out, path),
             Request::Fsetstat { handle, attrs } => {
                 put_string(out, handle);
                 attrs.encode(out);
@@ -231,8 +199,8 @@ impl Request {
                 put_strings(out, &[EXTENSION_POSIX_RENAME, from, to])
             }
             Request::HardLink { from, to } => put_strings(out, &[EXTENSION_HARDLINK, from, to]),
-            Request::Fsync { handle } => put_strings(out, &[EXTENSION_FSYNC, handle]),
-            Request::Statvfs { path } => put_strings(out, &[EXTENSION_STATVFS, path]),
+            Request::Fsync(handle) => put_strings(out, &[EXTENSION_FSYNC, handle]),
+            Request::Statvfs(path) => put_strings(out, &[EXTENSION_STATVFS, path]),
             Request::Limits => put_string(out, EXTENSION_LIMITS),
         }
     }
@@ -245,14 +213,14 @@ impl Request {
     pub fn validate(&self) -> Result<(), MalformedPacket> {
         let paths: &[&Vec<u8>] = match self {
             Request::Open { path, .. }
-            | Request::Lstat { path }
-            | Request::Remove { path }
+            | Request::Lstat(path)
+            | Request::Remove(path)
             | Request::MakeDir { path, .. }
-            | Request::RemoveDir { path }
-            | Request::RealPath { path }
-            | Request::ReadLink { path }
-            | Request::OpenDir { path }
-            | Request::Statvfs { path } => &[path],
+            | Request::RemoveDir(path)
+            | Request::RealPath(path)
+            | Request::ReadLink(path)
+            | Request::OpenDir(path)
+            | Request::Statvfs(path) => &[path],
             Request::Rename { from, to }
             | Request::PosixRename { from, to }
             | Request::HardLink { from, to } => &[from, to],
@@ -271,13 +239,13 @@ impl Request {
             return Err(MalformedPacket::new("a path is too long"));
         }
         let handle = match self {
-            Request::Close { handle }
+            Request::Close(handle)
             | Request::Read { handle, .. }
             | Request::Write { handle, .. }
-            | Request::Fstat { handle }
+            | Request::Fstat(handle)
             | Request::Fsetstat { handle, .. }
-            | Request::ReadDir { handle }
-            | Request::Fsync { handle } => handle,
+            | Request::ReadDir(handle)
+            | Request::Fsync(handle) => handle,
             _ => return Ok(()),
         };
         match handle.len() {
@@ -289,23 +257,23 @@ impl Request {
     /// Returns the kind of reply that the request allows.
     pub fn expected_reply(&self) -> ExpectedReply {
         match self {
-            Request::Open { .. } | Request::OpenDir { .. } => ExpectedReply::Handle,
+            Request::Open { .. } | Request::OpenDir(_) => ExpectedReply::Handle,
             Request::Read { length, .. } => ExpectedReply::Data(*length),
-            Request::Lstat { .. } | Request::Fstat { .. } => ExpectedReply::Attrs,
-            Request::RealPath { .. } | Request::ReadLink { .. } => ExpectedReply::Path,
-            Request::ReadDir { .. } => ExpectedReply::Names,
-            Request::Statvfs { .. } => ExpectedReply::Statvfs,
+            Request::Lstat(_) | Request::Fstat(_) => ExpectedReply::Attrs,
+            Request::RealPath(_) | Request::ReadLink(_) => ExpectedReply::Path,
+            Request::ReadDir(_) => ExpectedReply::Names,
+            Request::Statvfs(_) => ExpectedReply::Statvfs,
             Request::Limits => ExpectedReply::Limits,
-            Request::Close { .. }
+            Request::Close(_)
             | Request::Write { .. }
             | Request::Fsetstat { .. }
-            | Request::Remove { .. }
+            | Request::Remove(_)
             | Request::MakeDir { .. }
-            | Request::RemoveDir { .. }
+            | Request::RemoveDir(_)
             | Request::Rename { .. }
             | Request::PosixRename { .. }
             | Request::HardLink { .. }
-            | Request::Fsync { .. } => ExpectedReply::Status,
+            | Request::Fsync(_) => ExpectedReply::Status,
         }
     }
 }

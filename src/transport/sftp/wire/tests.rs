@@ -85,9 +85,7 @@ fn all_requests(word: &[u8], number: u64, attrs: Attrs) -> Vec<Request> {
             flags: flags::WRITE | flags::CREATE | flags::EXCLUSIVE,
             mode: attrs.mode,
         },
-        Request::Close {
-            handle: of(&handle),
-        },
+        Request::Close(of(&handle)),
         Request::Read {
             handle: of(&handle),
             offset: number,
@@ -98,37 +96,33 @@ fn all_requests(word: &[u8], number: u64, attrs: Attrs) -> Vec<Request> {
             offset: number,
             bytes,
         },
-        Request::Lstat { path: of(&path) },
-        Request::Fstat {
-            handle: of(&handle),
-        },
+        Request::Lstat(of(&path)),
+        Request::Fstat(of(&handle)),
         Request::Fsetstat {
             handle: of(&handle),
             attrs,
         },
-        Request::Remove { path: of(&path) },
+        Request::Remove(of(&path)),
         Request::MakeDir {
             path: of(&path),
             mode: 0o700,
         },
-        Request::RemoveDir { path: of(&path) },
+        Request::RemoveDir(of(&path)),
         Request::Rename {
             from: of(&from),
             to: of(&to),
         },
-        Request::RealPath { path: of(&path) },
-        Request::ReadLink { path: of(&path) },
-        Request::OpenDir { path: of(&path) },
-        Request::ReadDir {
-            handle: of(&handle),
-        },
+        Request::RealPath(of(&path)),
+        Request::ReadLink(of(&path)),
+        Request::OpenDir(of(&path)),
+        Request::ReadDir(of(&handle)),
         Request::PosixRename {
             from: of(&from),
             to: of(&to),
         },
         Request::HardLink { from, to },
-        Request::Fsync { handle },
-        Request::Statvfs { path },
+        Request::Fsync(handle),
+        Request::Statvfs(path),
         Request::Limits,
     ]
 }
@@ -413,13 +407,13 @@ fn invalid_request_is_not_sent() {
     for request in all_requests(b"a\0b", 1, Attrs::default()) {
         let on_handles = matches!(
             request,
-            Request::Close { .. }
+            Request::Close(_)
                 | Request::Read { .. }
                 | Request::Write { .. }
-                | Request::Fstat { .. }
+                | Request::Fstat(_)
                 | Request::Fsetstat { .. }
-                | Request::ReadDir { .. }
-                | Request::Fsync { .. }
+                | Request::ReadDir(_)
+                | Request::Fsync(_)
                 | Request::Limits
         );
         assert_eq!(request.validate().is_ok(), on_handles, "{request:?}");

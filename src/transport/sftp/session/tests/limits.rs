@@ -121,9 +121,7 @@ fn stderr_excerpt_is_bounded() {
 #[test]
 fn handles_without_a_waiter_are_closed() {
     let (session, mut peer) = started_session(LONG_TIMEOUT);
-    let close = |handle: &[u8]| Request::Close {
-        handle: handle.to_vec(),
-    };
+    let close = |handle: &[u8]| Request::Close(handle.to_vec());
     // Dropped before the reply arrived.
     drop(session.send_batch(vec![lstat_request("a"), open_request(), open_request()]));
     let asked: Vec<ReceivedRequest> = (0..3).map(|_| peer.next_request()).collect();
