@@ -126,9 +126,7 @@ impl<'p> ChunkedRead<'p> {
                         self.request_bytes = (data.len() as u32).max(MIN_READ_REQUEST_BYTES);
                     }
                 }
-                Ok(Reply::Status {
-                    code: status::EOF, ..
-                }) => return self.handle_end_of_file(client, after),
+                Ok(Reply::Status(status::EOF)) => return self.handle_end_of_file(client, after),
                 _ => return Err(client.reply_error("read", self.path, Some(answer))),
             }
         }

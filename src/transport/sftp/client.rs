@@ -529,9 +529,7 @@ impl SftpClient {
         reply: Option<&ReplyResult>,
     ) -> TransportError {
         match reply {
-            Some(Ok(Reply::Status { code, .. })) => {
-                self.refused_error(verb, path, status_text(*code))
-            }
+            Some(Ok(Reply::Status(code))) => self.refused_error(verb, path, status_text(*code)),
             Some(Err(malformed)) => {
                 let why = format!("unexpected reply from the server: {malformed}");
                 self.refused_error(verb, path, &why)
@@ -600,7 +598,7 @@ pub(super) fn file_metadata(attrs: &Attrs) -> Option<FileMetadata> {
 
 pub(super) fn status_code(answer: &ReplyResult) -> Option<u32> {
     match answer {
-        Ok(Reply::Status { code, .. }) => Some(*code),
+        Ok(Reply::Status(code)) => Some(*code),
         _ => None,
     }
 }

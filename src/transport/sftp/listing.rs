@@ -52,9 +52,7 @@ impl NameStream {
         match reply {
             // An empty reply would be asked for again and again.
             Ok(Reply::Names(names)) if !names.is_empty() => Ok(Some(names)),
-            Ok(Reply::Status {
-                code: status::EOF, ..
-            }) => Ok(None),
+            Ok(Reply::Status(status::EOF)) => Ok(None),
             reply => Err(self.client.reply_error("list", &self.path, Some(&reply))),
         }
     }

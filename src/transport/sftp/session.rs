@@ -111,20 +111,11 @@ pub struct SessionError {
     pub reason: CloseReason,
     /// Whether the server had sent VERSION. Before that, ssh was still connecting, or failed to.
     pub has_greeted: bool,
-    /// The text received on [`SessionPipes::stderr`].
-    pub stderr: Arc<StderrTail>,
-}
-
-/// Foreign text from the error output: ssh's own messages, and later also those of the host. Of
-/// each half, the first and the last 4 KiB are kept; where text was left out, both have whole lines
-/// only, and a line between them says so.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct StderrTail {
-    /// Text before VERSION. A host that has not authenticated itself yet contributes only what ssh
-    /// passes on.
-    pub before_version: Vec<u8>,
-    /// Text received with VERSION and after it.
-    pub after_version: Vec<u8>,
+    /// Foreign text received on [`SessionPipes::stderr`] before VERSION: ssh's own messages. A host
+    /// that has not authenticated itself yet contributes only what ssh passes on. The first and the
+    /// last 4 KiB are kept; where text was left out, both have whole lines only, and a line between
+    /// them says so.
+    pub stderr_before_version: Arc<[u8]>,
 }
 
 /// Describes the error without foreign text.
@@ -248,7 +239,7 @@ impl Session {
         let failed = |cause: std::io::Error| SessionError {
             reason: CloseReason::Io(crate::base::error::describe_io_error(&cause)),
             has_greeted: false,
-            stderr: Arc::default(),
+            stderr_before_version: Arc::default(),
         };
         let shared = Arc::new(SessionShared {
             state: Mutex::default(),

@@ -479,7 +479,7 @@ pub(super) fn explain_session_error(
     host: &SshHost,
     session_error: &SessionError,
 ) -> TransportError {
-    let stderr_text = String::from_utf8_lossy(&session_error.stderr.before_version);
+    let stderr_text = String::from_utf8_lossy(&session_error.stderr_before_version);
     let lines: Vec<&str> = stderr_text.lines().map(str::trim_end).collect();
     if !session_error.has_greeted
         && let Some(found) = lines.iter().rev().find_map(|line| SshFailure::parse(line))

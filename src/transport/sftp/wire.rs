@@ -28,9 +28,6 @@ pub const MAX_DATA_BYTES: u32 = 255 * 1024;
 /// Size limit of a handle in the draft.
 const MAX_HANDLE_BYTES: usize = 256;
 
-/// Size limit of a status text that is kept; OpenSSH's texts are a few words.
-const MAX_STATUS_MESSAGE_BYTES: usize = 1024;
-
 /// Size limit of a path, far beyond `PATH_MAX`.
 const MAX_PATH_BYTES: usize = 32 * 1024;
 
@@ -50,12 +47,8 @@ pub mod flags {
     pub const READ: u32 = 1;
     /// Opens for writing.
     pub const WRITE: u32 = 2;
-    /// Appends with every write.
-    pub const APPEND: u32 = 4;
     /// Creates the file if it is absent.
     pub const CREATE: u32 = 8;
-    /// Truncates the file to zero bytes.
-    pub const TRUNCATE: u32 = 16;
     /// Fails if the name exists, even as a dangling link.
     pub const EXCLUSIVE: u32 = 32;
 }
@@ -74,10 +67,6 @@ pub mod status {
     pub const FAILURE: u32 = 4;
     /// EINVAL and ENAMETOOLONG of OpenSSH.
     pub const BAD_MESSAGE: u32 = 5;
-    /// Never sent by servers: the client has no connection.
-    pub const NO_CONNECTION: u32 = 6;
-    /// Never sent by servers: the client lost its connection.
-    pub const CONNECTION_LOST: u32 = 7;
     /// The server does not support the request.
     pub const UNSUPPORTED: u32 = 8;
 }
@@ -95,13 +84,9 @@ const PACKET_EXTENDED_REPLY: u8 = 201;
 /// A reply of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// The result of a request without data, or its failure.
-    Status {
-        /// One of [`status`], or any other number.
-        code: u32,
-        /// The server's text, at most 1 KiB of it; may be empty.
-        message: Vec<u8>,
-    },
+    /// The result of a request without data, or its failure: one of [`status`], or any other
+    /// number. The server's text is dropped.
+    Status(u32),
     /// Handle of an open file or directory.
     Handle(Vec<u8>),
     /// Bytes of a file.
@@ -162,31 +147,17 @@ impl ServerExtensions {
     }
 }
 
-/// A file system, as statvfs(3) describes it.
+/// The part of statvfs(3) that tells whether a file system has room for a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statvfs {
-    /// Block size in bytes.
-    pub block_size: u64,
-    /// Unit of the three block counts, in bytes.
-    pub fragment_size: u64,
-    /// Total blocks.
-    pub blocks: u64,
-    /// Free blocks.
-    pub blocks_free: u64,
     /// Free blocks for users other than root.
     pub blocks_available: u64,
     /// Total inodes.
     pub files: u64,
-    /// Free inodes.
-    pub files_free: u64,
     /// Free inodes for users other than root.
     pub files_available: u64,
-    /// Id of the file system.
-    pub id: u64,
     /// Bit 0: read-only. Bit 1: no set-id.
     pub flags: u64,
-    /// Length limit of a name.
-    pub max_name_length: u64,
 }
 
 /// Limits of a server; 0 means that it sets none.
@@ -231,7 +202,7 @@ pub fn encode_init(out: &mut Vec<u8>) {
 impl Reply {
     fn kind_name(&self) -> &'static str {
         match self {
-            Reply::Status { .. } => "a status",
+            Reply::Status(_) => "a status",
             Reply::Handle(_) => "a handle",
             Reply::Data(_) => "bytes",
             Reply::Names(_) => "names",
@@ -273,19 +244,12 @@ fn decode_body(kind: u8, mut rest: FrameReader<'_>) -> Result<Reply, MalformedPa
         PACKET_STATUS => {
             let code = rest.take_u32()?;
             // Old servers omit the message and its language, or the latter.
-            let mut message = if rest.0.is_empty() {
-                &[]
-            } else {
-                rest.take_string()?
-            };
-            if !rest.0.is_empty() {
-                rest.take_string()?;
+            for _ in ["message", "language"] {
+                if !rest.0.is_empty() {
+                    rest.take_string()?;
+                }
             }
-            message = &message[..message.len().min(MAX_STATUS_MESSAGE_BYTES)];
-            Reply::Status {
-                code,
-                message: message.to_vec(),
-            }
+            Reply::Status(code)
         }
         PACKET_HANDLE => {
             let handle = rest.take_string()?;
@@ -433,21 +397,30 @@ impl Statvfs {
     /// The body does not have exactly eleven numbers.
     pub fn decode(body: &[u8]) -> Result<Statvfs, MalformedPacket> {
         let mut rest = FrameReader(body);
-        let statvfs = Statvfs {
-            block_size: rest.take_u64()?,
-            fragment_size: rest.take_u64()?,
-            blocks: rest.take_u64()?,
-            blocks_free: rest.take_u64()?,
-            blocks_available: rest.take_u64()?,
-            files: rest.take_u64()?,
-            files_free: rest.take_u64()?,
-            files_available: rest.take_u64()?,
-            id: rest.take_u64()?,
-            flags: rest.take_u64()?,
-            max_name_length: rest.take_u64()?,
-        };
+        let mut numbers = [0; 11];
+        for number in &mut numbers {
+            *number = rest.take_u64()?;
+        }
         rest.expect_end()?;
-        Ok(statvfs)
+        let [
+            _,
+            _,
+            _,
+            _,
+            blocks_available,
+            files,
+            _,
+            files_available,
+            _,
+            flags,
+            _,
+        ] = numbers;
+        Ok(Statvfs {
+            blocks_available,
+            files,
+            files_available,
+            flags,
+        })
     }
 }
 

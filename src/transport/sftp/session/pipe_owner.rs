@@ -12,7 +12,7 @@ use super::session_loop::{PipeRole, READ_CHUNK_BYTES, ReadyPipes, ServedPipes, S
 use super::stderr_excerpt::Excerpt;
 use super::{
     CloseReason, Deadline, MAX_EXPECTED_BYTES, MAX_REQUESTS_IN_FLIGHT, QueuedBatch, RequestError,
-    SessionError, SessionPipes, SessionShared, SessionState, StderrTail, WRITE_BURST_BYTES, lock,
+    SessionError, SessionPipes, SessionShared, SessionState, WRITE_BURST_BYTES, lock,
 };
 use crate::base::clock::{Clock, SystemClock};
 use crate::transport::sftp::wire::{
@@ -51,7 +51,6 @@ pub(super) struct PipeOwner {
     /// Bytes that these carry or ask for.
     expected_bytes: usize,
     stderr_before_version: Excerpt,
-    stderr_after_version: Excerpt,
     close_reason: Option<CloseReason>,
 }
 
@@ -163,7 +162,6 @@ impl PipeOwner {
             requests_in_flight: 0,
             expected_bytes: 0,
             stderr_before_version: Excerpt::default(),
-            stderr_after_version: Excerpt::default(),
             close_reason: None,
         })
     }
@@ -404,16 +402,15 @@ impl PipeOwner {
         Ok(())
     }
 
-    /// Reads error output. This never ends the session.
+    /// Reads error output, and drops what comes after VERSION. This never ends the session.
     fn read_stderr(&mut self, chunk: &mut [u8]) {
         let Some(errors) = &self.stderr else {
             return;
         };
         match read(errors, &mut *chunk) {
             Ok(0) => self.stderr = None,
-            Ok(length) if self.has_greeted => self.stderr_after_version.append(&chunk[..length]),
-            Ok(length) => self.stderr_before_version.append(&chunk[..length]),
-            Err(Errno::AGAIN | Errno::INTR) => {}
+            Ok(length) if !self.has_greeted => self.stderr_before_version.append(&chunk[..length]),
+            Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
             Err(_) => self.stderr = None,
         }
     }
@@ -473,10 +470,7 @@ impl PipeOwner {
         let broken = SessionError {
             reason: why,
             has_greeted: self.has_greeted,
-            stderr: Arc::new(StderrTail {
-                before_version: self.stderr_before_version.to_text(),
-                after_version: self.stderr_after_version.to_text(),
-            }),
+            stderr_before_version: self.stderr_before_version.to_text().into(),
         };
         let mut state = lock(&self.shared.state);
         state.end_error = Some(broken.clone());

@@ -239,7 +239,7 @@ fn rename_pair(number: usize) -> Vec<Request> {
 
 fn status_code(answer: &Result<Reply, RequestError>) -> u32 {
     match answer {
-        Ok(Reply::Status { code, .. }) => *code,
+        Ok(Reply::Status(code)) => *code,
         answer => panic!("{answer:?}"),
     }
 }

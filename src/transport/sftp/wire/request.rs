@@ -308,7 +308,7 @@ impl ExpectedReply {
         let wrong = |what: String| Err(MalformedPacket(what));
         match (self, &reply) {
             // A success status is not enough where data was requested.
-            (wants, Reply::Status { code, .. }) => match wants {
+            (wants, Reply::Status(code)) => match wants {
                 ExpectedReply::Status => Ok(reply),
                 _ if *code != status::OK => Ok(reply),
                 _ => wrong(format!("only a status, not {}", wants.kind_name())),

@@ -108,7 +108,7 @@ fn stderr_excerpt_is_bounded() {
     let ended = Session::start(link, deadline_in(LONG_TIMEOUT)).unwrap_err();
     talker.join().unwrap();
     assert_eq!(ended.reason, CloseReason::EndOfFile);
-    let text = String::from_utf8(ended.stderr.before_version.clone()).unwrap();
+    let text = String::from_utf8(ended.stderr_before_version.to_vec()).unwrap();
     assert!(text.len() < 2 * 4096 + 40);
     assert!(text.starts_with("line 0\nline 1\n") && text.ends_with("line 39999\n"));
     for line in text.lines().filter(|line| !line.starts_with('(')) {
