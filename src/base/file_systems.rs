@@ -28,7 +28,9 @@ use crossbeam_channel::{
 use self::mounts::{
     DeviceNumber, MountTable, MountTableCache, crossed_file_systems, is_at_or_below, is_plain,
 };
-pub use self::positions::{PathPositions, SpellingDifference, hash_path};
+pub use self::positions::{
+    PathPositions, SpellingDifference, hash_path, resolve_parent_components,
+};
 use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::threads::map_on_processors;

@@ -2,11 +2,12 @@
 //! Agents of several configurations may share a name and an archive.
 
 use std::fmt;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use super::record::RunEvent;
+use crate::base::file_systems::resolve_parent_components;
 use crate::config::{Agent, SshHost};
 
 /// Address of a memory when a record was written; records about no memory leave parts of it out.
@@ -103,50 +104,7 @@ impl MemoryAddress {
 /// so the text of a path decides what `..` stands for.
 fn is_memory_of(agent: &Agent, path: &Path) -> bool {
     let memory = agent.observed_path();
-    path == memory || normalize_parents(path) == normalize_parents(memory)
-}
-
-fn normalize_parents(path: &Path) -> PathBuf {
-    let mut normalized = PathBuf::new();
-    for component in path.components() {
-        match component {
-            Component::ParentDir => drop(normalized.pop()),
-            component => normalized.push(component),
-        }
-    }
-    normalized
-}
-
-/// Separates the records about an agent's memory from those about another memory of an agent with
-/// the same name.
-pub struct AddressFilter<'a> {
-    agent: &'a Agent,
-    /// Addresses that were checked before, and whether they are compatible.
-    checked: Vec<(RecordedAddress, bool)>,
-}
-
-impl<'a> AddressFilter<'a> {
-    /// Creates the filter of an agent.
-    pub fn new(agent: &'a Agent) -> AddressFilter<'a> {
-        AddressFilter {
-            agent,
-            checked: Vec::new(),
-        }
-    }
-
-    /// Returns whether a record may be about the agent's memory.
-    pub fn accepts(&mut self, event: &RunEvent) -> bool {
-        let same = |(known, _): &&(RecordedAddress, bool)| {
-            (&known.host, &known.login, &known.memory) == (&event.host, &event.login, &event.memory)
-        };
-        if let Some((_, fits)) = self.checked.iter().find(same) {
-            return *fits;
-        }
-        let address = RecordedAddress::from_event(event);
-        let fits = address.is_compatible_with(self.agent);
-        self.checked.push((address, fits));
-        fits
-    }
+    resolve_parent_components(path) == resolve_parent_components(memory)
 }
 
 #[cfg(test)]

@@ -78,7 +78,7 @@ pub fn hash_path(path: &Path) -> u64 {
 }
 
 /// Resolves `..`; where the path has no symlinks, that is what the kernel does.
-fn resolve_parent_components(path: &Path) -> Cow<'_, Path> {
+pub fn resolve_parent_components(path: &Path) -> Cow<'_, Path> {
     if !path.as_os_str().as_bytes().windows(2).any(|it| it == b"..") {
         return Cow::Borrowed(path);
     }

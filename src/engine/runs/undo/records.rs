@@ -12,7 +12,7 @@ use crate::archive;
 use crate::base::error::{Error, Result};
 use crate::config::Agent;
 use crate::engine::runs::content::UndoSources;
-use crate::store::address::{AddressFilter, RecordedAddress};
+use crate::store::address::RecordedAddress;
 use crate::store::file::ledger::{LedgerScan, ReverseScan, read_undone_runs};
 use crate::store::record::{FileState, LedgerPosition, LedgerRecord, Operation, RunEvent};
 use crate::transport::ObjectId;
@@ -478,7 +478,7 @@ impl AgentRecords {
 
 /// The search for the run of an agent to undo.
 struct RunSearch<'a> {
-    filter: AddressFilter<'a>,
+    agent: &'a Agent,
     /// Newest first.
     changes: Vec<MemoryChange>,
     /// Whether older changes cannot alter the result.
@@ -497,7 +497,7 @@ struct MemoryChange {
 impl<'a> RunSearch<'a> {
     fn new(agent: &'a Agent) -> RunSearch<'a> {
         RunSearch {
-            filter: AddressFilter::new(agent),
+            agent,
             changes: Vec::new(),
             is_finished: false,
         }
@@ -510,7 +510,7 @@ impl<'a> RunSearch<'a> {
             run: event.run.clone(),
             undone_run: event.undone_run.clone(),
             operation: event.operation,
-            is_own: self.filter.accepts(event),
+            is_own: RecordedAddress::from_event(event).is_compatible_with(self.agent),
         });
         let count = self.changes.len();
         if count <= MAX_EAGER_CHANGES || count.is_power_of_two() {
