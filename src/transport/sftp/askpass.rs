@@ -34,6 +34,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::session::{Deadline, SessionWaker};
 use crate::base::clock::{Clock, SystemClock};
+use crate::base::digest::to_hex;
 use crate::base::error::{Error, ErrorKind, PathContext, Result};
 use crate::base::secret::Secret;
 use crate::base::temporary::{PrivateDirectory, TemporaryRoot};
@@ -158,6 +159,12 @@ struct PendingQuestion {
     text: String,
 }
 
+impl BrokerState {
+    fn attempt_mut(&mut self, id: u64) -> Option<&mut OpenAttempt> {
+        self.attempts.iter_mut().find(|attempt| attempt.id == id)
+    }
+}
+
 impl OpenAttempt {
     fn wake(&self) {
         self.waker.iter().for_each(SessionWaker::wake);
@@ -278,10 +285,7 @@ impl PromptBroker {
             Ok(attempt) => Ok(Some(attempt)),
             Err(error) => {
                 state.is_unavailable = true;
-                let _ = self
-                    .0
-                    .events
-                    .send(PromptEvent::Unavailable(error.to_string()));
+                self.0.report(PromptEvent::Unavailable(error.to_string()));
                 Ok(None)
             }
         }
@@ -303,6 +307,11 @@ impl BrokerShared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Reports an event. Without an operator who listens, a question waits until its time limit.
+    fn report(&self, event: PromptEvent) {
+        let _ = self.events.send(event);
+    }
+
     fn open_attempt(
         self: &Arc<BrokerShared>,
         state: &mut BrokerState,
@@ -320,7 +329,7 @@ impl BrokerShared {
         let begun = SystemClock.instant();
         state.attempts.push(OpenAttempt {
             id,
-            token: random.iter().map(|byte| format!("{byte:02x}")).collect(),
+            token: to_hex(&random),
             host: host.clone(),
             waker: None,
             timeout: Duration::from_secs(host.timeout_seconds.max(1).into()),
@@ -374,7 +383,7 @@ impl BrokerShared {
         for attempt in &mut state.attempts {
             if attempt.take_question(question).is_some() {
                 attempt.wake();
-                let _ = self.events.send(PromptEvent::Withdrawn(question));
+                self.report(PromptEvent::Withdrawn(question));
             }
         }
     }
@@ -418,8 +427,7 @@ impl BrokerShared {
             text: sent.text,
         });
         attempt.wake();
-        // Without an operator to answer, it waits until its time limit.
-        let _ = self.events.send(PromptEvent::Asked(question));
+        self.report(PromptEvent::Asked(question));
         Some(id)
     }
 }
@@ -469,7 +477,7 @@ fn end_attempt(shared: &BrokerShared, id: u64) {
     for asked in &attempt.questions {
         // The helper takes the end of the stream as no answer.
         let _ = asked.stream.shutdown(Shutdown::Both);
-        let _ = shared.events.send(PromptEvent::Withdrawn(asked.id));
+        shared.report(PromptEvent::Withdrawn(asked.id));
     }
     shared.attempt_ended.notify_all();
 }
@@ -477,20 +485,13 @@ fn end_attempt(shared: &BrokerShared, id: u64) {
 impl ConnectAttempt {
     fn with_open_attempt<T>(&self, act: impl FnOnce(&mut OpenAttempt) -> T) -> Option<T> {
         let mut state = self.0.shared.lock_state();
-        let attempt = state
-            .attempts
-            .iter_mut()
-            .find(|attempt| attempt.id == self.0.id)?;
-        Some(act(attempt))
+        state.attempt_mut(self.0.id).map(act)
     }
 
     /// Makes an ssh command prompt through this broker.
     pub(super) fn configure_command(&self, command: &mut Command) {
         let state = self.0.shared.lock_state();
-        let attempt = state
-            .attempts
-            .iter()
-            .find(|attempt| attempt.id == self.0.id);
+        let attempt = state.attempts.iter().find(|it| it.id == self.0.id);
         if let (Some(attempt), Some(listening)) = (attempt, &state.prompt_socket) {
             command.env("SSH_ASKPASS", &self.0.shared.program);
             command.env("SSH_ASKPASS_REQUIRE", "force");
@@ -540,11 +541,7 @@ impl ConnectAttempt {
         outcome: Result<T, TransportError>,
     ) -> Result<T, TransportError> {
         let mut state = self.0.shared.lock_state();
-        let Some(attempt) = state
-            .attempts
-            .iter_mut()
-            .find(|attempt| attempt.id == self.0.id)
-        else {
+        let Some(attempt) = state.attempt_mut(self.0.id) else {
             return outcome;
         };
         attempt.is_connected = outcome.is_ok();
@@ -567,11 +564,8 @@ impl ConnectAttempt {
             (None, None)
                 if attempt.is_last_answer_late && why.cause == FailureCause::Unreachable =>
             {
-                let _ = self
-                    .0
-                    .shared
-                    .events
-                    .send(PromptEvent::AnswerTooLate(attempt.host.authority()));
+                let too_late = PromptEvent::AnswerTooLate(attempt.host.authority());
+                self.0.shared.report(too_late);
                 return Err(why);
             }
             // Whatever the cause, another attempt would ask again.
@@ -585,11 +579,8 @@ impl ConnectAttempt {
     /// Reports the result of an attempt that asked a question.
     pub(super) fn report_finished(&self, host: &SshHost) {
         if self.0.was_asked.load(Ordering::Relaxed) {
-            let _ = self
-                .0
-                .shared
-                .events
-                .send(PromptEvent::ConnectFinished(host.authority()));
+            let finished = PromptEvent::ConnectFinished(host.authority());
+            self.0.shared.report(finished);
         }
     }
 }

@@ -75,12 +75,9 @@ impl HelperLoop<'_> {
     /// helper whether it is ready.
     fn wait(&self) -> Result<Vec<bool>, Errno> {
         let waiting = self.helpers.iter().filter(|it| it.question.is_none());
-        let timeout = waiting.map(|it| it.deadline).min().map(|until| {
+        let timeout = waiting.map(|it| it.deadline).min().and_then(|until| {
             let left = until.saturating_duration_since(SystemClock.instant());
-            Timespec {
-                tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX),
-                tv_nsec: left.subsec_nanos().into(),
-            }
+            Timespec::try_from(left).ok()
         });
         let streams = self.helpers.iter().map(|helper| helper.stream.as_fd());
         let all = std::iter::once(self.listener.as_fd()).chain(streams);

@@ -281,12 +281,9 @@ impl LoopThread {
         let mut events = Vec::with_capacity(MAX_EVENTS);
         loop {
             events.clear();
-            let timeout = self.deadlines.first().map(|(until, _)| {
+            let timeout = self.deadlines.first().and_then(|(until, _)| {
                 let left = until.saturating_duration_since(SystemClock.instant());
-                Timespec {
-                    tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX),
-                    tv_nsec: left.subsec_nanos().into(),
-                }
+                Timespec::try_from(left).ok()
             });
             match epoll::wait(
                 &self.shared.epoll,
