@@ -112,7 +112,7 @@ fn check_zero_width(
     if places.is_empty() {
         return;
     }
-    let number = format_count(places.len() as u64, "character");
+    let number = places.count("character");
     let (severity, message) = match longest_run {
         MIN_HIDDEN_RUN.. => {
             let message = format!("{number} without width, {longest_run} of them in a row");
@@ -146,7 +146,7 @@ fn check_directions(
     if places.is_empty() {
         return;
     }
-    let number = format_count(places.len() as u64, "character");
+    let number = places.count("character");
     let message = format!("{number} for another direction of text");
     let severity = if is_right_to_left {
         Severity::Warning

@@ -12,6 +12,7 @@ use super::LintInput;
 use super::document::{Document, Zone};
 use super::rule::{Rule, RuleId, Severity};
 use crate::base::digest::Digest;
+use crate::base::quantity::format_count;
 use crate::base::untrusted::visible_line;
 
 /// Name of the record in JSON.
@@ -214,6 +215,11 @@ impl Places {
     /// Returns the number of all places.
     pub fn len(&self) -> usize {
         self.list.len() + self.omitted
+    }
+
+    /// Returns the number of all places, with a noun: "2 lines".
+    pub fn count(&self, noun: &str) -> String {
+        format_count(self.len() as u64, noun)
     }
 
     /// Whether the list has all places.

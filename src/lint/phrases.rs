@@ -9,7 +9,6 @@ use super::rule::{RuleId, Severity};
 use super::suppression::IGNORE_COMMENT;
 use super::words::{WordList, Words, pattern_in_any_case, patterns};
 use super::{Context, Drafts};
-use crate::base::quantity::format_count;
 use crate::boundary::LineKind;
 
 /// Number of bytes before a phrase in which a negation turns it into a warning about itself.
@@ -182,7 +181,7 @@ fn check_standing_orders(document: &Document<'_>, drafts: &mut Drafts) {
         }
     }
     if !places.is_empty() {
-        let number = format_count(places.len() as u64, "standing order");
+        let number = places.count("standing order");
         let message = format!("{number} among the notes");
         drafts.push(Draft::new(RuleId::StandingOrder, message).at(places));
     }

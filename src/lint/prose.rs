@@ -12,7 +12,6 @@ use super::rule::RuleId;
 use super::structure::rules_heading;
 use super::words::{WordList, pattern, pattern_in_any_case, patterns};
 use super::{Context, Drafts};
-use crate::base::quantity::format_count;
 use crate::boundary::LineKind;
 
 /// Sizes from which text is probably pasted.
@@ -83,10 +82,7 @@ fn check_vague_rules(document: &Document<'_>, drafts: &mut Drafts) {
         }
     }
     if !places.is_empty() {
-        let message = format!(
-            "{} without a test",
-            format_count(places.len() as u64, "rule")
-        );
+        let message = format!("{} without a test", places.count("rule"));
         drafts.push(Draft::new(RuleId::VagueRule, message).at(places));
     }
 }
@@ -132,10 +128,7 @@ fn check_pasted_text(document: &Document<'_>, drafts: &mut Drafts) {
         }
     }
     if !places.is_empty() {
-        let message = format!(
-            "{} for a document of its own",
-            format_count(places.len() as u64, "part")
-        );
+        let message = format!("{} for a document of its own", places.count("part"));
         drafts.push(Draft::new(RuleId::PastedReference, message).at(places));
     }
 }
@@ -309,7 +302,7 @@ fn check_stale_status(document: &Document<'_>, drafts: &mut Drafts) {
         }
     }
     if !places.is_empty() {
-        let number = format_count(places.len() as u64, "line");
+        let number = places.count("line");
         let message = format!("{number} of a status that every reset brings back");
         drafts.push(Draft::new(RuleId::StaleStatus, message).at(places));
     }
@@ -323,10 +316,7 @@ fn check_dated_headings(document: &Document<'_>, drafts: &mut Drafts) {
         }
     }
     if places.len() >= MIN_DATED_HEADINGS {
-        let message = format!(
-            "{} have a date: this is a log",
-            format_count(places.len() as u64, "heading")
-        );
+        let message = format!("{} have a date: this is a log", places.count("heading"));
         drafts.push(Draft::new(RuleId::DatedLog, message).at(places));
     }
 }
@@ -341,10 +331,7 @@ fn check_transcript(document: &Document<'_>, drafts: &mut Drafts) {
         }
     }
     if places.len() >= MIN_SPEAKER_LINES {
-        let message = format!(
-            "a transcript of {}",
-            format_count(places.len() as u64, "turn")
-        );
+        let message = format!("a transcript of {}", places.count("turn"));
         drafts.push(Draft::new(RuleId::RawTranscript, message).at(places));
     }
 }

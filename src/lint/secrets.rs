@@ -4,7 +4,6 @@ use super::finding::{Draft, Places};
 use super::rule::RuleId;
 use super::{Context, Drafts};
 use crate::base::digest::Digest;
-use crate::base::quantity::format_count;
 
 /// Number of first characters that a message shows.
 const SHOWN_CHARS: usize = 4;
@@ -36,11 +35,8 @@ pub(super) fn check(context: &Context<'_>, drafts: &mut Drafts) {
             number => format!(" and {} more", number - 1),
         };
         let message = match rule {
-            RuleId::Secret => format!("{}: {first}{more}", format_count(places.len() as u64, what)),
-            _ => format!(
-                "{} that may be a secret: {first}{more}",
-                format_count(places.len() as u64, what)
-            ),
+            RuleId::Secret => format!("{}: {first}{more}", places.count(what)),
+            _ => format!("{} that may be a secret: {first}{more}", places.count(what)),
         };
         drafts.push(Draft::new(rule, message).at(places));
     }

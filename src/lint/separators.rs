@@ -206,10 +206,7 @@ pub(super) fn check_spoofs(context: &Context<'_>, drafts: &mut Drafts) {
     }
     let is_spoofed = !disguised.is_empty();
     if is_spoofed {
-        let message = format!(
-            "{} disguised as a separator",
-            format_count(disguised.len() as u64, "line")
-        );
+        let message = format!("{} disguised as a separator", disguised.count("line"));
         drafts.push(Draft::new(RuleId::BoundarySpoof, message).at(disguised));
     }
     let scratch = document.scratch_range();

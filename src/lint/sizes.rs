@@ -115,7 +115,7 @@ fn check_encoding(document: &Document<'_>, drafts: &mut Drafts) {
         }
     }
     if !broken.is_empty() {
-        let number = format_count(broken.len() as u64, "place");
+        let number = broken.count("place");
         let message = format!("the text has NUL characters or is not UTF-8, in {number}");
         drafts.push(Draft::new(RuleId::BadEncoding, message).at(broken));
     }
@@ -216,7 +216,7 @@ fn check_line_lengths(document: &Document<'_>, drafts: &mut Drafts) {
     if !places.is_empty() {
         let message = format!(
             "{} with more than {HUGE_LINE_CHARS} characters",
-            format_count(places.len() as u64, "line")
+            places.count("line")
         );
         drafts.push(Draft::new(RuleId::HugeLine, message).at(places));
     }

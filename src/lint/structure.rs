@@ -297,7 +297,7 @@ fn check_headings(document: &Document<'_>, drafts: &mut Drafts) {
         }
     }
     if !places.is_empty() {
-        let number = format_count(places.len() as u64, "section");
+        let number = places.count("section");
         drafts.push(Draft::new(RuleId::EmptySection, format!("{number} without text")).at(places));
     }
 }
