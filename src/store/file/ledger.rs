@@ -175,7 +175,7 @@ impl ArchiveLedger {
     /// As [`ArchiveLedger::history`].
     pub fn latest_record_time(&mut self) -> Result<Option<(u64, DateTime<FixedOffset>)>> {
         self.catch_up()?;
-        let latest = self.index.latest_record();
+        let latest = self.index.header.latest_record;
         Ok(latest.map(|(seq, time)| (seq, self.zone.at(time))))
     }
 
@@ -203,7 +203,7 @@ impl ArchiveLedger {
 
     /// Returns number and digest of the last record that is indexed.
     pub fn known_head(&self) -> (u64, Digest) {
-        let end = self.index.position();
+        let end = self.index.header.position;
         (end.seq, end.line_digest)
     }
 
@@ -223,7 +223,7 @@ impl ArchiveLedger {
     /// As [`ArchiveLedger::history`].
     pub fn scan_backwards(&mut self) -> Result<(ReverseScan, LedgerPosition)> {
         let files = self.catch_up()?;
-        let end = self.index.position();
+        let end = self.index.header.position;
         Ok((ReverseScan::new(files, end, self.zone), end))
     }
 
@@ -233,7 +233,7 @@ impl ArchiveLedger {
         let files = LedgerFiles::open(&self.path)?;
         if files.has_records()? {
             self.read_appended(&files)?;
-        } else if self.index.position().seq > 0 || self.broken_chain.is_some() {
+        } else if self.index.header.position.seq > 0 || self.broken_chain.is_some() {
             self.clear_cache();
         }
         Ok(files)
@@ -273,7 +273,7 @@ impl ArchiveLedger {
                     self.index = index;
                 }
             }
-            let began = self.index.position().seq;
+            let began = self.index.header.position.seq;
             let is_from_disk = self.index.is_on_disk();
             result = self.index_appended(files);
             match &result {
@@ -299,12 +299,12 @@ impl ArchiveLedger {
     /// no run needs their records to reset an agent. The index goes to the disk only if they are
     /// damaged: another error may pass, and the file would keep the gap.
     fn index_appended(&mut self, files: &LedgerFiles) -> Result<()> {
-        let mut scan = LedgerScan::new(files.clone(), self.index.position());
+        let mut scan = LedgerScan::new(files.clone(), self.index.header.position);
         let mut last_gap = None;
         loop {
             match scan.next_record() {
                 Ok(Some(record)) => {
-                    self.index.note_read_record();
+                    self.index.read_records += 1;
                     if !self.index.add_record(&record, scan.position()) {
                         // The index has an unknown format.
                         self.discard_index();
@@ -318,14 +318,14 @@ impl ArchiveLedger {
                     }
                     last_gap = Some(scan.position().seq);
                     if error.kind() != ErrorKind::Integrity {
-                        self.index.set_incomplete();
+                        self.index.is_incomplete = true;
                     }
                 }
             }
         }
-        self.index.set_position(scan.position());
+        self.index.header.position = scan.position();
         if let Some(last) = last_gap {
-            self.index.set_gap(last, files.digest_of_segments(last)?);
+            self.index.header.gap = Some((last, files.digest_of_segments(last)?));
         }
         Ok(())
     }
@@ -375,7 +375,7 @@ impl ArchiveLedger {
         self.read_appended(&files)?;
         let mut text = Vec::new();
         let length = file.metadata().with_path("stat", &self.path)?.len();
-        let begin = self.index.position();
+        let begin = self.index.header.position;
         let mut events = events;
         let frees_space = events.iter().any(|it| it.operation == Operation::Retire);
         if length > begin.offset {
@@ -459,10 +459,11 @@ impl ArchiveLedger {
         begin: LedgerPosition,
     ) -> Result<()> {
         let first = files.first_seq()?;
-        let is_synced = first.is_none_or(|it| it <= 1) || first == self.index.synced_first_seq();
+        let is_synced =
+            first.is_none_or(|it| it <= 1) || first == self.index.header.synced_first_seq;
         if begin.offset == 0 || !is_synced {
             rustix::fs::fsync(locked.directory()).with_path("sync the directory of", &self.path)?;
-            self.index.set_synced_first_seq(first);
+            self.index.header.synced_first_seq = first;
         }
         Ok(())
     }
@@ -472,7 +473,7 @@ impl ArchiveLedger {
     pub fn adopt_replaced(&mut self, first: u64) {
         // A failure shows with the next read.
         if self.catch_up().is_ok() {
-            self.index.set_synced_first_seq(Some(first));
+            self.index.header.synced_first_seq = Some(first);
             self.index.write_now(&self.archive);
         }
     }
@@ -549,7 +550,7 @@ mod tests {
         let count = read_bytes_of_thread().unwrap() - before;
         assert!(count < 10_000, "{count} bytes were read again");
         // A process that has read the index reads the last record alone.
-        let end = ledger.index.position();
+        let end = ledger.index.header.position;
         let files = LedgerFiles::open(ledger.path()).unwrap();
         let before = read_bytes_of_thread().unwrap();
         LedgerScan::new(files, end).next_record().unwrap();

@@ -381,7 +381,7 @@ fn index_with_a_passing_gap_is_not_written() {
     fs::remove_file(site.index_path()).unwrap();
     let mut ledger = ArchiveLedger::new(&site.archive);
     ledger.head().unwrap();
-    ledger.index.set_incomplete();
+    ledger.index.is_incomplete = true;
     ledger.index.write_now(&site.archive);
     assert!(!site.index_path().exists());
     site.assert_readable(60);
@@ -419,7 +419,7 @@ fn readers_of_replaced_file_finish_their_scan() {
     assert_eq!(scan.next_record().unwrap().unwrap().seq, 61);
     // So does the ledger of a process that goes on, and the runs that it has indexed.
     assert_eq!(ledger.head().unwrap().0, 100);
-    assert_eq!(ledger.index.position().seq, 100);
+    assert_eq!(ledger.index.header.position.seq, 100);
 }
 
 #[test]

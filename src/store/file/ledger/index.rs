@@ -45,10 +45,8 @@ const MAX_RECORD_TIMES: usize = 96;
 /// The index of a ledger, up to a position.
 #[derive(Default)]
 pub struct LedgerIndex {
-    position: LedgerPosition,
-    latest_record: Option<(u64, DateTime<FixedOffset>)>,
-    /// Times of the last records, in the ledger's order, at least an hour apart.
-    record_times: Vec<DateTime<FixedOffset>>,
+    /// What the records say of the ledger as a whole.
+    pub(super) header: IndexHeader,
     /// Histories that were parsed or changed.
     agents: HashMap<String, AgentHistory>,
     /// Those in the index file; the ones above replace them.
@@ -56,33 +54,36 @@ pub struct LedgerIndex {
     /// The number of the last record that the file covers.
     written_seq: u64,
     /// How many records behind that one were read from the ledger.
-    read_records: u64,
+    pub(super) read_records: u64,
     /// The agents of the records that were added since the last
     /// [`LedgerIndex::take_recorded_agents`]; none before the first.
     recorded_agents: Option<HashSet<String>>,
     /// Whether records are left out because of an error that may pass: the index is not written then.
-    is_incomplete: bool,
-    /// The first record of the active file whose name is known to be on the disk.
-    synced_first_seq: Option<u64>,
-    /// The last record that is left out because its segment cannot be read, and the digest of the
-    /// segments up to it: once they change, the index is rebuilt.
-    gap: Option<(u64, Digest)>,
+    pub(super) is_incomplete: bool,
 }
 
-/// The second line of the file.
-#[derive(Serialize, Deserialize)]
-struct IndexHeader {
+/// The second line of the file. Format and length are those of the file that was read; a new file
+/// has its own.
+#[derive(Clone, Default, Serialize, Deserialize)]
+pub(super) struct IndexHeader {
     #[serde(rename = "form")]
     format: u32,
+    /// The position up to which the ledger is indexed. Compaction may have moved the last indexed
+    /// record: a scan from there then sets the position that it reaches.
     #[serde(rename = "at")]
-    position: LedgerPosition,
+    pub(super) position: LedgerPosition,
+    /// Number and time of the record with the latest time.
     #[serde(rename = "latest")]
-    latest_record: Option<(u64, DateTime<FixedOffset>)>,
+    pub(super) latest_record: Option<(u64, DateTime<FixedOffset>)>,
+    /// Times of the last records, in the ledger's order, at least an hour apart.
     #[serde(rename = "times")]
     record_times: Vec<DateTime<FixedOffset>>,
+    /// The first record of the active file whose name is known to be on the disk.
     #[serde(rename = "synced")]
-    synced_first_seq: Option<u64>,
-    gap: Option<(u64, Digest)>,
+    pub(super) synced_first_seq: Option<u64>,
+    /// The last record that is left out because its segment cannot be read, and the digest of the
+    /// segments up to it: once they change, the index is rebuilt.
+    pub(super) gap: Option<(u64, Digest)>,
     /// Number of bytes of the histories.
     #[serde(rename = "bytes")]
     history_bytes: u64,
@@ -109,59 +110,16 @@ impl LedgerIndex {
         }
         let stored = StoredHistories::new(file, table.to_vec(), start..length);
         Some(LedgerIndex {
-            position: header.position,
-            latest_record: header.latest_record,
-            record_times: header.record_times,
-            agents: HashMap::new(),
             written_seq: header.position.seq,
-            read_records: 0,
-            recorded_agents: None,
-            is_incomplete: false,
-            synced_first_seq: header.synced_first_seq,
-            gap: header.gap,
+            header,
             stored,
+            ..LedgerIndex::default()
         })
     }
 
     /// Returns whether the index file covers the same records.
     pub fn is_on_disk(&self) -> bool {
-        self.position.seq > 0 && self.position.seq == self.written_seq
-    }
-
-    /// Notes that records are left out because of an error that may pass.
-    pub fn set_incomplete(&mut self) {
-        self.is_incomplete = true;
-    }
-
-    /// Takes the position that a scan has reached behind the last indexed record: compaction may
-    /// have moved the record.
-    pub fn set_position(&mut self, position: LedgerPosition) {
-        self.position = position;
-    }
-
-    /// Returns the first record of the active file whose name is known to be on the disk.
-    pub fn synced_first_seq(&self) -> Option<u64> {
-        self.synced_first_seq
-    }
-
-    /// Sets the first record of the active file whose name is on the disk.
-    pub fn set_synced_first_seq(&mut self, seq: Option<u64>) {
-        self.synced_first_seq = seq;
-    }
-
-    /// Notes that records up to this one are left out, and the digest of the segments up to it.
-    pub fn set_gap(&mut self, last: u64, segments: Digest) {
-        self.gap = Some((last, segments));
-    }
-
-    /// Returns the position up to which the ledger is indexed.
-    pub fn position(&self) -> LedgerPosition {
-        self.position
-    }
-
-    /// Returns number and time of the record with the latest time.
-    pub fn latest_record(&self) -> Option<(u64, DateTime<FixedOffset>)> {
-        self.latest_record
+        self.header.position.seq > 0 && self.header.position.seq == self.written_seq
     }
 
     /// Returns the latest of the stored record times that is not after `time`.
@@ -169,7 +127,8 @@ impl LedgerIndex {
         &self,
         time: DateTime<FixedOffset>,
     ) -> Option<DateTime<FixedOffset>> {
-        self.record_times
+        self.header
+            .record_times
             .iter()
             .copied()
             .filter(|it| *it <= time)
@@ -207,23 +166,29 @@ impl LedgerIndex {
     #[must_use]
     pub fn add_record(&mut self, record: &LedgerRecord, at: LedgerPosition) -> bool {
         if self
+            .header
             .latest_record
             .is_none_or(|(_, time)| record.time > time)
         {
-            self.latest_record = Some((record.seq, record.time));
+            self.header.latest_record = Some((record.seq, record.time));
         }
         // Of two clocks that differ by a day or more one is wrong; the newer record counts.
-        self.record_times
+        self.header
+            .record_times
             .retain(|other| *other - record.time < Duration::days(1));
         // Compared with all times, not only the last: records by two clocks that differ would soon
         // fill the list.
         let is_apart = |other: &DateTime<_>| (record.time - *other).abs() >= Duration::hours(1);
-        if self.record_times.iter().all(is_apart) {
-            self.record_times.push(record.time);
-            let more = self.record_times.len().saturating_sub(MAX_RECORD_TIMES);
-            self.record_times.drain(..more);
+        if self.header.record_times.iter().all(is_apart) {
+            self.header.record_times.push(record.time);
+            let more = self
+                .header
+                .record_times
+                .len()
+                .saturating_sub(MAX_RECORD_TIMES);
+            self.header.record_times.drain(..more);
         }
-        self.position = at;
+        self.header.position = at;
         let event = &record.event;
         if event.unchanged.is_some() {
             let views = event.clone().into_views();
@@ -261,17 +226,12 @@ impl LedgerIndex {
         true
     }
 
-    /// Notes that a record was read which the index on the disk does not cover.
-    pub fn note_read_record(&mut self) {
-        self.read_records += 1;
-    }
-
     /// Writes the index if the ledger has grown far beyond the one on the disk. A failed write is
     /// ignored; it only costs time later.
     pub fn write_if_outdated(&mut self, archive: &Archive) {
         let agents = self.agents.len().max(self.stored.len()) as u64;
         let limit = |agents_per_record| MIN_UNINDEXED_RECORDS + agents / agents_per_record;
-        let unindexed_records = self.position.seq.saturating_sub(self.written_seq);
+        let unindexed_records = self.header.position.seq.saturating_sub(self.written_seq);
         if unindexed_records > limit(AGENTS_PER_UNINDEXED_RECORD)
             || self.read_records > limit(AGENTS_PER_READ_RECORD)
         {
@@ -282,7 +242,7 @@ impl LedgerIndex {
     /// Writes the index. A failed write is ignored; it only costs time later.
     pub fn write_now(&mut self, archive: &Archive) {
         if !self.is_incomplete && self.write(archive).is_ok() {
-            self.written_seq = self.position.seq;
+            self.written_seq = self.header.position.seq;
             self.read_records = 0;
         }
     }
@@ -313,12 +273,8 @@ impl LedgerIndex {
         let (table, histories) = self.stored.merge(&self.agents)?;
         let header = IndexHeader {
             format: INDEX_FORMAT,
-            position: self.position,
-            latest_record: self.latest_record,
-            record_times: self.record_times.clone(),
-            synced_first_seq: self.synced_first_seq,
-            gap: self.gap,
             history_bytes: histories.len() as u64,
+            ..self.header.clone()
         };
         let mut head = serde_json::to_vec(&header).ok()?;
         head.push(b'\n');
