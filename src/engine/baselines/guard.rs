@@ -34,7 +34,7 @@ use crate::engine::baselines::file::read_optional;
 use crate::engine::baselines::replacement::{ChangeRecord, JOURNAL_FILE_NAME, file_state};
 use crate::engine::baselines::save::SaveCause;
 use crate::engine::file_owner::FileOwner;
-use crate::store::file::lock;
+use crate::store::file::lock::ArchiveLock;
 use crate::store::observations::{SeenState, StateNote, StateObserver};
 use crate::store::record::{Operation, Outcome, new_run_id};
 use crate::store::state::State;
@@ -240,13 +240,14 @@ impl Guard {
             return Err(Error::new(ErrorKind::Config, message)
                 .with_hint("remove that line from the config"));
         }
-        let Some(_edits) = lock::try_exclude_edits(self.context.archive())? else {
+        let Some(_edits) = ArchiveLock::BaselineEdits.try_acquire_all(self.context.archive())?
+        else {
             return Ok(GuardPass {
                 deferred: Some(EDIT_DEFERRAL),
                 ..GuardPass::default()
             });
         };
-        let _lock = lock::lock_seal(self.context.archive(), self.context.clock())?;
+        let _lock = ArchiveLock::Seal.acquire(self.context.archive(), self.context.clock())?;
         let mut pass = GuardPass::default();
         for problem in self.files.recover_replacements()? {
             pass.events.push(GuardEvent::unrecoverable(&problem));

@@ -16,8 +16,9 @@ use crate::baseline::{self, MAX_BASELINE_BYTES};
 use crate::engine::baselines::BaselineFiles;
 use crate::engine::baselines::file::{BaselineFile, read_optional};
 use crate::engine::baselines::replacement::{ChangeRecord, NewContent, ReplacedFile, file_state};
+use crate::store::file::lock::ArchiveLock;
+use crate::store::file::run_log;
 use crate::store::file::semaphore::Permit;
-use crate::store::file::{lock, run_log};
 use crate::store::record::{FileChange, FileState, Operation, Outcome, RunEvent, new_run_id};
 
 /// Whose lines a saved text holds.
@@ -87,7 +88,8 @@ impl BaselineFiles {
     /// # Errors
     /// The archive cannot be written, or the guard is at work for longer than a minute.
     pub fn begin_baseline_edit(&self) -> Result<BaselineEdit> {
-        let permit = lock::mark_baseline_edit(self.context.archive(), self.context.clock())?;
+        let permit =
+            ArchiveLock::BaselineEdits.acquire(self.context.archive(), self.context.clock())?;
         Ok(BaselineEdit { _permit: permit })
     }
 
@@ -100,7 +102,7 @@ impl BaselineFiles {
         let edit = self.begin_baseline_edit()?;
         Ok(BaselineWriter {
             files: self,
-            _seal_lock: lock::lock_seal(self.context.archive(), self.context.clock())?,
+            _seal_lock: ArchiveLock::Seal.acquire(self.context.archive(), self.context.clock())?,
             _edit: edit,
             _root_pin: root_pin,
         })
@@ -242,7 +244,7 @@ impl BaselineFiles {
         if !self.has_interrupted_change()? {
             return Ok(());
         }
-        let _lock = lock::lock_seal(self.context.archive(), self.context.clock())?;
+        let _lock = ArchiveLock::Seal.acquire(self.context.archive(), self.context.clock())?;
         self.recover_replacements().map(drop)
     }
 
@@ -255,7 +257,7 @@ impl BaselineFiles {
         if !self.has_interrupted_change()? {
             return Ok(false);
         }
-        let _lock = lock::lock_seal(self.context.archive(), self.context.clock())?;
+        let _lock = ArchiveLock::Seal.acquire(self.context.archive(), self.context.clock())?;
         // A change in progress has ended by now.
         let is_interrupted = self.was_replacement_interrupted(name)?;
         self.recover_replacements()?;

@@ -23,7 +23,7 @@ use crate::archive::search::{Query, Source, TextHits};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::engine::records::ArchiveSearch;
 use crate::store::file::entry_directories::EntryDirectory;
-use crate::store::file::lock;
+use crate::store::file::lock::ArchiveLock;
 pub(in crate::engine) use candidates::IndexState;
 pub use relaxations::SearchRelaxation;
 pub use texts::{ComparedTexts, EntryComparison, SourceText, TextSource};
@@ -221,7 +221,7 @@ impl ArchiveSearch {
         &self,
         goes_on: &mut dyn FnMut(IndexProgress) -> bool,
     ) -> Result<SyncReport> {
-        let Some(_changes) = lock::try_lock_index(self.context.archive())? else {
+        let Some(_changes) = ArchiveLock::Index.try_acquire_all(self.context.archive())? else {
             self.index_state().note_behind();
             let message = "the search index is being updated by another process";
             return Err(Error::new(ErrorKind::Busy, message));
@@ -252,7 +252,7 @@ impl ArchiveSearch {
         &self,
         goes_on: &mut dyn FnMut(IndexProgress) -> bool,
     ) -> Result<SyncReport> {
-        let _changes = lock::lock_index(self.context.archive(), self.context.clock())?;
+        let _changes = ArchiveLock::Index.acquire(self.context.archive(), self.context.clock())?;
         self.index_state()
             .replace(self.context.archive(), self.context.clock())?;
         self.update_locked_index(goes_on)

@@ -66,8 +66,9 @@ use crate::engine::runs::Runs;
 use crate::engine::watch::parallel::{Site, batch_size, map_agents_by_site, run_local_and_remote};
 use crate::store::address::RecordedAddress;
 use crate::store::file::ledger::open_for_append;
+use crate::store::file::lock::ArchiveLock;
+use crate::store::file::run_log;
 use crate::store::file::semaphore::Permit;
-use crate::store::file::{lock, run_log};
 use crate::store::journal::UNCLAIMED_JOURNAL_HINT;
 use crate::store::record::{RunEvent, new_run_id};
 use capture::MemoryCapture;
@@ -247,8 +248,8 @@ impl<'a> Run<'a> {
         let is_cancelled = || self.is_cancelled();
         let take = || {
             open_for_append(archive)?;
-            lock::check_ledger_lock(archive)?;
-            lock::acquire_replacing_permit(archive, self.runs.context.clock(), &is_cancelled)
+            ArchiveLock::Ledger.check(archive)?;
+            ArchiveLock::Replacing.acquire_unless(archive, self.runs.context.clock(), &is_cancelled)
         };
         match place.get_or_insert_with(take) {
             Ok(_) => Ok(()),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::archive::{PinFault, Pins};
 use crate::base::error::Result;
 use crate::store::file::Entries;
-use crate::store::file::lock;
+use crate::store::file::lock::ArchiveLock;
 use crate::store::record::{MAX_NAMES_PER_RECORD, Operation, RunEvent, new_run_id};
 
 impl Entries {
@@ -24,7 +24,8 @@ impl Entries {
     /// # Errors
     /// A path that leads to no entry, or the system's error.
     pub fn set_pinned(&self, entries: &[PathBuf], is_pinned: bool) -> Result<Vec<PathBuf>> {
-        let _lock = lock::lock_pins(self.controller.archive(), self.controller.clock())?;
+        let _lock =
+            ArchiveLock::Pins.acquire(self.controller.archive(), self.controller.clock())?;
         let mut pins = Pins::read(self.controller.archive())?;
         let (mut changed, mut pinned) = (Vec::new(), Vec::new());
         for typed in entries {

@@ -53,8 +53,8 @@ use crate::store::record::new_run_id;
 use lock_directory::LockDirectory;
 
 /// Maximum number of runs that replace memories at the same time. It bounds the records that wait
-/// for the ledger and must not be given up.
-pub const MAX_REPLACING_RUNS: u64 = 16;
+/// for the ledger and must not be given up. The error of [`ArchiveLock::Replacing`] names it, too.
+const MAX_REPLACING_RUNS: u64 = 16;
 
 /// Maximum number of editors, seals and restores of baselines at the same time.
 const MAX_BASELINE_EDITS: u64 = 64;
@@ -226,14 +226,17 @@ fn acquire_agent_lock(
             .with_hint("wait for that run to end; nothing was changed"));
     }
     let holder_file = open_holder_file(archive, agent);
-    // The description is for people only: the kernel holds the lock, so a full disk does not
-    // prevent it. It is one line that overwrites the one before: a file of constant length needs no
-    // journal.
+    write_holder(holder_file.as_ref().unwrap_or(&file), holder);
+    Ok((file, holder_file))
+}
+
+/// Writes the holder of a lock into a file. The description is for people only: the kernel holds the
+/// lock, so a full disk does not prevent it. It is one line that overwrites the one before: a file of
+/// constant length needs no journal.
+fn write_holder(file: &File, holder: &LockHolder) {
     if let Ok(text) = serde_json::to_string(holder) {
-        let file = holder_file.as_ref().unwrap_or(&file);
         let _ = file.write_all_at(format!("{text:<HOLDER_LINE_BYTES$}\n").as_bytes(), 0);
     }
-    Ok((file, holder_file))
 }
 
 /// Opens the file in which members of the archive's group read the holder of a lock, and locks it
@@ -252,120 +255,134 @@ fn open_holder_file(archive: &Archive, agent: &str) -> Option<File> {
     Some(file)
 }
 
-/// Acquires the lock that protects pins and the deletion of entries.
-///
-/// # Errors
-/// [`ErrorKind::Busy`] when another process holds it for longer than a minute, otherwise the
-/// system's error.
-pub fn lock_pins(archive: &Archive, clock: &dyn Clock) -> Result<Permit> {
-    let path = archive.program_path("locks").join(".pins.lock");
-    let busy = "the pins are locked by another process";
-    acquire_permit(archive, &path, 1, clock, &|| false, busy)
+/// A lock of the archive that does not say who holds it. Where it has several permits, several
+/// processes can have one each, and another one can take all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ArchiveLock {
+    /// For changes of pins and the deletion of entries.
+    Pins,
+    /// For appends to the ledger.
+    Ledger,
+    /// For changes of the seal and of baseline files.
+    Seal,
+    /// For operators who edit baselines. The guard takes all permits while it restores one.
+    BaselineEdits,
+    /// For changes of the search index.
+    Index,
+    /// For processes that are about to take [`ArchiveLock::IndexUse`]: without a turn, searches that
+    /// follow each other would never leave a gap.
+    IndexTurn,
+    /// For searches that read the index. A process that replaces its file takes all permits.
+    IndexUse,
+    /// For changes of the last known states.
+    States,
+    /// For runs that replace memories.
+    Replacing,
 }
 
-/// Acquires the lock for appends to the ledger.
-///
-/// # Errors
-/// As [`lock_pins`].
-pub fn lock_ledger(archive: &Archive, clock: &dyn Clock) -> Result<Permit> {
-    let path = ledger_lock_path(archive);
-    let busy = "the ledger is locked by another process";
-    acquire_permit(archive, &path, 1, clock, &|| false, busy)
-}
+impl ArchiveLock {
+    /// Returns the name of its file, its number of permits, and the error for those who wait too long.
+    #[rustfmt::skip]
+    fn row(self) -> (&'static str, u64, &'static str) {
+        match self {
+            ArchiveLock::Pins => (".pins.lock", 1, "the pins are locked by another process"),
+            ArchiveLock::Ledger => (".ledger.lock", 1, "the ledger is locked by another process"),
+            ArchiveLock::Seal => (SEAL_LOCK_FILE_NAME, 1, "the seal is locked by another process"),
+            ArchiveLock::BaselineEdits => (".edit.lock", MAX_BASELINE_EDITS, "the guard is restoring a baseline"),
+            ArchiveLock::Index => (".index.lock", 1, "the search index is being updated by another process"),
+            ArchiveLock::IndexTurn => (".index-turn.lock", 1, "the search index is being replaced by another process"),
+            ArchiveLock::IndexUse => (".index-use.lock", MAX_INDEX_USERS, "the search index is being replaced by another process"),
+            ArchiveLock::States => (".states.lock", 1, "the states are locked by another process"),
+            ArchiveLock::Replacing => (".replace.lock", MAX_REPLACING_RUNS, "16 other runs are replacing memories"),
+        }
+    }
 
-/// Acquires the lock for appends to the ledger as [`lock_ledger`] does; none if another process holds
-/// it or waits for it.
-///
-/// # Errors
-/// The system's error.
-pub fn try_lock_ledger(archive: &Archive, clock: &dyn Clock) -> Result<Option<Permit>> {
-    let path = ledger_lock_path(archive);
-    let wait = WaitLimit {
-        clock,
-        timeout: Duration::ZERO,
-        is_cancelled: &|| true,
-    };
-    acquire(open_lock_file(archive, &path)?, &path, 1, &wait)
-}
+    fn open(self, archive: &Archive) -> Result<(File, PathBuf)> {
+        let (name, ..) = self.row();
+        let path = archive.program_path("locks").join(name);
+        Ok((open_lock_file(archive, &path)?, path))
+    }
 
-/// Checks that the lock for appends to the ledger can be taken once it is free.
-///
-/// # Errors
-/// The system's error.
-pub fn check_ledger_lock(archive: &Archive) -> Result<()> {
-    open_lock_file(archive, &ledger_lock_path(archive)).map(drop)
-}
+    /// Checks that the lock can be taken once it is free.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn check(self, archive: &Archive) -> Result<()> {
+        self.open(archive).map(drop)
+    }
 
-fn ledger_lock_path(archive: &Archive) -> PathBuf {
-    archive.program_path("locks").join(".ledger.lock")
-}
+    /// Takes all permits; none while another process has one or waits for one.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn try_acquire_all(self, archive: &Archive) -> Result<Option<Permit>> {
+        let (file, path) = self.open(archive)?;
+        try_acquire_all(file, &path)
+    }
 
-/// Acquires the lock for changes of the seal and of baseline files.
-///
-/// # Errors
-/// As [`lock_pins`].
-pub fn lock_seal(archive: &Archive, clock: &dyn Clock) -> Result<Permit> {
-    let path = archive.program_path("locks").join(SEAL_LOCK_FILE_NAME);
-    let busy = "the seal is locked by another process";
-    acquire_permit(archive, &path, 1, clock, &|| false, busy)
-}
+    /// Takes a permit; none while other processes have all of them or wait for one.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn try_acquire(self, archive: &Archive, clock: &dyn Clock) -> Result<Option<Permit>> {
+        self.acquire_within(archive, clock, Duration::ZERO, &|| true)
+    }
 
-/// Marks that an operator edits baselines, until the result is dropped: until then the guard restores
-/// nothing. Several processes can hold it at the same time.
-///
-/// # Errors
-/// As [`lock_pins`], while the guard restores a baseline.
-pub fn mark_baseline_edit(archive: &Archive, clock: &dyn Clock) -> Result<Permit> {
-    let busy = "the guard is restoring a baseline";
-    let path = edit_lock_path(archive);
-    acquire_permit(archive, &path, MAX_BASELINE_EDITS, clock, &|| false, busy)
-}
+    /// Takes a permit, and waits for it up to a minute.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Busy`] when other processes have all permits for longer, otherwise the system's
+    /// error.
+    pub fn acquire(self, archive: &Archive, clock: &dyn Clock) -> Result<Permit> {
+        self.acquire_unless(archive, clock, &|| false)
+    }
 
-/// Keeps operators from editing baselines; none while one does.
-///
-/// # Errors
-/// The system's error.
-pub fn try_exclude_edits(archive: &Archive) -> Result<Option<Permit>> {
-    let path = edit_lock_path(archive);
-    try_acquire_all(open_lock_file(archive, &path)?, &path)
-}
+    /// As [`ArchiveLock::acquire`]; `is_cancelled` ends the wait.
+    ///
+    /// # Errors
+    /// As [`ArchiveLock::acquire`], also for a wait that was cancelled.
+    pub fn acquire_unless(
+        self,
+        archive: &Archive,
+        clock: &dyn Clock,
+        is_cancelled: &dyn Fn() -> bool,
+    ) -> Result<Permit> {
+        let permit = self.acquire_within(archive, clock, LOCK_TIMEOUT, is_cancelled)?;
+        permit.ok_or_else(|| {
+            let (name, _, busy) = self.row();
+            let path = archive.program_path("locks").join(name);
+            let who = format!("run `fuser -v {}` to list the processes", path.display());
+            let message = format!("{busy}; gave up after one minute");
+            Error::new(ErrorKind::Busy, message).with_hint(who)
+        })
+    }
 
-/// Acquires the lock for changes of the search index; none if another process holds it.
-///
-/// # Errors
-/// The system's error.
-pub fn try_lock_index(archive: &Archive) -> Result<Option<Permit>> {
-    let path = index_lock_path(archive);
-    try_acquire_all(open_lock_file(archive, &path)?, &path)
-}
-
-/// Acquires the lock for changes of the search index.
-///
-/// # Errors
-/// As [`lock_pins`].
-pub fn lock_index(archive: &Archive, clock: &dyn Clock) -> Result<Permit> {
-    let busy = "the search index is being updated by another process";
-    acquire_permit(
-        archive,
-        &index_lock_path(archive),
-        1,
-        clock,
-        &|| false,
-        busy,
-    )
+    fn acquire_within(
+        self,
+        archive: &Archive,
+        clock: &dyn Clock,
+        timeout: Duration,
+        is_cancelled: &dyn Fn() -> bool,
+    ) -> Result<Option<Permit>> {
+        let (_, permits, _) = self.row();
+        let (file, path) = self.open(archive)?;
+        let wait = WaitLimit {
+            clock,
+            timeout,
+            is_cancelled,
+        };
+        acquire(file, &path, permits, &wait)
+    }
 }
 
 /// Marks that a search reads the index, until the result is dropped: until then no process
 /// replaces its file. Several processes can hold it at the same time.
 ///
 /// # Errors
-/// As [`lock_pins`], while a process replaces the index.
+/// As [`ArchiveLock::acquire`], while a process replaces the index.
 pub fn mark_index_use(archive: &Archive, clock: &dyn Clock) -> Result<Permit> {
-    let busy = "the search index is being replaced by another process";
-    let turn = index_turn_path(archive);
-    let _turn = acquire_permit(archive, &turn, 1, clock, &|| false, busy)?;
-    let path = index_use_path(archive);
-    acquire_permit(archive, &path, MAX_INDEX_USERS, clock, &|| false, busy)
+    let _turn = ArchiveLock::IndexTurn.acquire(archive, clock)?;
+    ArchiveLock::IndexUse.acquire(archive, clock)
 }
 
 /// Keeps searches from reading the index, so that its file can be replaced. Waits for those in
@@ -374,14 +391,10 @@ pub fn mark_index_use(archive: &Archive, clock: &dyn Clock) -> Result<Permit> {
 /// # Errors
 /// [`ErrorKind::Busy`] when one goes on for long, otherwise the system's error.
 pub fn exclude_index_users(archive: &Archive, clock: &dyn Clock) -> Result<Permit> {
-    let busy = "the search index is being replaced by another process";
-    let turn = index_turn_path(archive);
-    // Without a turn, searches that follow each other would never leave a gap.
-    let _turn = acquire_permit(archive, &turn, 1, clock, &|| false, busy)?;
-    let path = index_use_path(archive);
+    let _turn = ArchiveLock::IndexTurn.acquire(archive, clock)?;
     let end = clock.instant() + INDEX_USERS_TIMEOUT;
     loop {
-        if let Some(permit) = try_acquire_all(open_lock_file(archive, &path)?, &path)? {
+        if let Some(permit) = ArchiveLock::IndexUse.try_acquire_all(archive)? {
             return Ok(permit);
         }
         if clock.instant() >= end {
@@ -390,27 +403,6 @@ pub fn exclude_index_users(archive: &Archive, clock: &dyn Clock) -> Result<Permi
         }
         clock.sleep(LOCK_POLL_INTERVAL);
     }
-}
-
-fn index_lock_path(archive: &Archive) -> PathBuf {
-    archive.program_path("locks").join(".index.lock")
-}
-
-fn index_turn_path(archive: &Archive) -> PathBuf {
-    archive.program_path("locks").join(".index-turn.lock")
-}
-
-fn index_use_path(archive: &Archive) -> PathBuf {
-    archive.program_path("locks").join(".index-use.lock")
-}
-
-/// Takes the lock for changes of the last known states; none while another process holds it.
-///
-/// # Errors
-/// The system's error.
-pub fn try_lock_states(archive: &Archive) -> Result<Option<Permit>> {
-    let path = archive.program_path("locks").join(".states.lock");
-    try_acquire_all(open_lock_file(archive, &path)?, &path)
 }
 
 /// A lock that one process holds for long, and in which it says who it is; dropping it releases it.
@@ -493,11 +485,7 @@ impl Locks {
         let Some(permit) = try_acquire_all(file, &path)? else {
             return Ok(None);
         };
-        // For people only, so a full disk does not prevent the lock.
-        if let Ok(text) = serde_json::to_string(&self.new_lock_holder("")) {
-            let line = format!("{text:<HOLDER_LINE_BYTES$}\n");
-            let _ = description.write_all_at(line.as_bytes(), 0);
-        }
+        write_holder(&description, &self.new_lock_holder(""));
         Ok(Some(HolderLock {
             file: description,
             path,
@@ -539,53 +527,6 @@ impl Locks {
         };
         self.controller.archive().program_path("locks").join(name)
     }
-}
-
-fn edit_lock_path(archive: &Archive) -> PathBuf {
-    archive.program_path("locks").join(".edit.lock")
-}
-
-/// Acquires one of the permits to replace memories.
-///
-/// # Errors
-/// As [`lock_pins`]; [`ErrorKind::Busy`], too, when `is_cancelled` ends the wait.
-pub fn acquire_replacing_permit(
-    archive: &Archive,
-    clock: &dyn Clock,
-    is_cancelled: &dyn Fn() -> bool,
-) -> Result<Permit> {
-    let path = archive.program_path("locks").join(".replace.lock");
-    let busy = format!("{MAX_REPLACING_RUNS} other runs are replacing memories");
-    acquire_permit(
-        archive,
-        &path,
-        MAX_REPLACING_RUNS,
-        clock,
-        is_cancelled,
-        &busy,
-    )
-}
-
-/// Acquires one of `permits`; `busy_message` begins the error when the wait fails.
-fn acquire_permit(
-    archive: &Archive,
-    path: &Path,
-    permits: u64,
-    clock: &dyn Clock,
-    is_cancelled: &dyn Fn() -> bool,
-    busy_message: &str,
-) -> Result<Permit> {
-    let wait = WaitLimit {
-        clock,
-        timeout: LOCK_TIMEOUT,
-        is_cancelled,
-    };
-    let permit = acquire(open_lock_file(archive, path)?, path, permits, &wait)?;
-    permit.ok_or_else(|| {
-        let message = format!("{busy_message}; gave up after one minute");
-        let who = format!("run `fuser -v {}` to list the processes", path.display());
-        Error::new(ErrorKind::Busy, message).with_hint(who)
-    })
 }
 
 /// Places in the queues of agents' locks. Runs that wait for the same agent take turns; dropping

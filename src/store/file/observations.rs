@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use rustix::process::geteuid;
 
-use super::lock;
+use super::lock::ArchiveLock;
 use super::semaphore::Permit;
 use crate::archive::PROGRAM_DIRECTORY_NAME;
 use crate::base::durable;
@@ -219,7 +219,7 @@ impl FileObservations {
 
     fn lock_states(&self) -> Result<Permit> {
         for _ in 0..LOCK_ATTEMPTS {
-            if let Some(permit) = lock::try_lock_states(self.controller.archive())? {
+            if let Some(permit) = ArchiveLock::States.try_acquire_all(self.controller.archive())? {
                 return Ok(permit);
             }
             self.controller.clock().sleep(LOCK_INTERVAL);

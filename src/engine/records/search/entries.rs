@@ -11,7 +11,7 @@ use crate::archive::{ArchiveEntry, Pins, has_scratch_header};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::engine::records::ArchiveSearch;
 use crate::store::file::entry_directories::EntryDirectory;
-use crate::store::file::lock;
+use crate::store::file::lock::{self, ArchiveLock};
 
 impl ArchiveSearch {
     pub(super) fn search_entries(
@@ -86,7 +86,9 @@ impl ArchiveSearch {
     /// Replaces an index that is damaged by an empty one. Returns what to say of that; nothing where it
     /// cannot be replaced now.
     fn replace_damaged_index(&self) -> Option<String> {
-        let _changes = lock::try_lock_index(self.context.archive()).ok()??;
+        let _changes = ArchiveLock::Index
+            .try_acquire_all(self.context.archive())
+            .ok()??;
         let mut state = self.index_state();
         state
             .replace(self.context.archive(), self.context.clock())

@@ -11,7 +11,7 @@ use crate::base::digest::Digest;
 use crate::base::error::{Error, Result};
 use crate::engine::runs::Retention;
 use crate::engine::runs::plan::RetentionPlan;
-use crate::store::file::lock;
+use crate::store::file::lock::ArchiveLock;
 use crate::store::record::{MAX_NAMES_PER_RECORD, Operation, RunEvent};
 use crate::store::versions::StoredVersion;
 
@@ -102,7 +102,7 @@ impl Retention {
         scope: &RetentionScope<'_>,
     ) -> Result<Deletion> {
         // A process that pins an entry now waits, and then finds it deleted.
-        let _lock = lock::lock_pins(self.context.archive(), self.context.clock())?;
+        let _lock = ArchiveLock::Pins.acquire(self.context.archive(), self.context.clock())?;
         let dates = self.retention_dates()?;
         let mut expired = self.find_expired_at(scope, &dates, shown_plan.is_full_check)?;
         let paths: HashSet<&Path> = shown_plan.entries.iter().map(PathBuf::as_path).collect();

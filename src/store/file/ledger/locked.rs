@@ -12,7 +12,7 @@ use crate::archive::{Archive, PROGRAM_DIRECTORY_NAME};
 use crate::base::clock::Clock;
 use crate::base::durable;
 use crate::base::error::{PathContext, Result};
-use crate::store::file::lock;
+use crate::store::file::lock::ArchiveLock;
 use crate::store::file::semaphore::Permit;
 
 /// Name of the active file in the program's own directory.
@@ -34,7 +34,7 @@ impl LockedLedger {
     /// The system's error, or other runs that keep the ledger locked for longer than a minute.
     pub fn lock(archive: &Archive, clock: &dyn Clock) -> Result<LockedLedger> {
         let directory = open_program_directory(archive)?;
-        let permit = lock::lock_ledger(archive, clock)?;
+        let permit = ArchiveLock::Ledger.acquire(archive, clock)?;
         LockedLedger::new(archive, directory, permit)
     }
 
@@ -45,7 +45,7 @@ impl LockedLedger {
     /// The system's error.
     pub fn try_lock(archive: &Archive, clock: &dyn Clock) -> Result<Option<LockedLedger>> {
         let directory = open_program_directory(archive)?;
-        let permit = lock::try_lock_ledger(archive, clock)?;
+        let permit = ArchiveLock::Ledger.try_acquire(archive, clock)?;
         let locked = permit.map(|permit| LockedLedger::new(archive, directory, permit));
         locked.transpose()
     }
