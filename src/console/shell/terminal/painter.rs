@@ -174,7 +174,7 @@ impl Pen {
         let mut index = 0;
         while let Some(&(x, y, cell)) = changes.get(index) {
             self.move_to(next, x, y);
-            let blanks = if x >= row_text_end(next, y) {
+            let blanks = if is_blank(cell) && x >= row_text_end(next, y) {
                 let rest = changes[index..].iter();
                 rest.take_while(|(_, row, _)| *row == y).count()
             } else {
