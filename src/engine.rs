@@ -119,7 +119,6 @@ pub use watch::{Hosts, MemoryChecks, Observer, Watch};
 pub struct Engine {
     context: Arc<Context>,
     shared_memories: Arc<SharedMemories>,
-    store: Store,
     baselines: BaselineServices,
     watch: Arc<Watch>,
     runs: RunServices,
@@ -145,18 +144,17 @@ impl Engine {
             setup.trigger,
         ));
         let store = Store::new(&controller);
-        let context = Context::new(controller, &store, setup.transports, setup.layouts);
+        let context = Context::new(controller, store, setup.transports, setup.layouts);
         let context = Arc::new(context);
         let shared_memories = Arc::new(SharedMemories::new(&context));
-        let baselines = BaselineServices::new(&context, &shared_memories, &store);
-        let watch = Watch::new(&context, &shared_memories, &store, &baselines);
-        let runs = RunServices::new(&context, &shared_memories, &store, &baselines, &watch);
+        let baselines = BaselineServices::new(&context, &shared_memories);
+        let watch = Watch::new(&context, &shared_memories, &baselines);
+        let runs = RunServices::new(&context, &shared_memories, &baselines, &watch);
         let layouts = LayoutMemories::new(&context, &runs.planner);
-        let records = RecordServices::new(&context, &store, &baselines, &watch);
+        let records = RecordServices::new(&context, &baselines, &watch);
         Engine {
             context,
             shared_memories,
-            store,
             baselines,
             watch: Arc::new(watch),
             runs,
@@ -169,7 +167,7 @@ impl Engine {
     /// have locked.
     #[must_use]
     pub fn with_lock_timeout(self, timeout: Duration) -> Engine {
-        self.store.locks.set_timeout(timeout);
+        self.context.locks().set_timeout(timeout);
         self
     }
 
@@ -209,7 +207,8 @@ impl Engine {
         self.context.agent(name)
     }
 
-    /// The config, the clock, the archive, and access to memories.
+    /// What all services share: the config, the clock, the archive with what is kept in it, and access to
+    /// memories.
     pub fn context(&self) -> &Context {
         &self.context
     }
@@ -226,27 +225,27 @@ impl Engine {
 
     /// The ledger.
     pub fn ledger(&self) -> &Ledger {
-        &self.store.ledger
+        self.context.ledger()
     }
 
     /// The directories of entries.
     pub fn entries(&self) -> &Entries {
-        &self.store.entries
+        self.context.entries()
     }
 
     /// The locks of agents.
     pub fn locks(&self) -> &Locks {
-        &self.store.locks
+        self.context.locks()
     }
 
     /// The documents that processes change in turn.
     pub fn holds(&self) -> &dyn Holds {
-        self.store.holds.as_ref()
+        self.context.holds().as_ref()
     }
 
     /// The last known states of agents, and their changes.
     pub fn observations(&self) -> &dyn Observations {
-        self.store.observations.as_ref()
+        self.context.observations()
     }
 
     /// The accepted seal and the versions of baselines.

@@ -23,24 +23,16 @@ use std::time::Instant;
 use crate::baseline::signatures::SealVerifier;
 use crate::engine::context::Context;
 use crate::engine::shared_memories::SharedMemories;
-use crate::store::Store;
-use crate::store::file::Ledger;
-use crate::store::holds::Holds;
-use crate::store::observations::Observations;
 
 /// The accepted seal of the baselines, and their saved and pushed versions.
 pub struct Baselines {
     context: Arc<Context>,
-    ledger: Arc<Ledger>,
-    holds: Arc<dyn Holds>,
     seal_verifier: SealVerifier,
 }
 
 /// Replaces baseline files: saves, and recovers interrupted ones.
 pub struct BaselineFiles {
     context: Arc<Context>,
-    ledger: Arc<Ledger>,
-    holds: Arc<dyn Holds>,
     baselines: Arc<Baselines>,
 }
 
@@ -56,7 +48,6 @@ pub struct Lint {
 /// Lists baselines and their versions.
 pub struct BaselineCatalog {
     context: Arc<Context>,
-    ledger: Arc<Ledger>,
     baselines: Arc<Baselines>,
     files: Arc<BaselineFiles>,
     lint: Arc<Lint>,
@@ -65,7 +56,6 @@ pub struct BaselineCatalog {
 /// Edits of baselines: opens, drafts, restores and new files.
 pub struct BaselineEdits {
     context: Arc<Context>,
-    ledger: Arc<Ledger>,
     baselines: Arc<Baselines>,
     files: Arc<BaselineFiles>,
     catalog: Arc<BaselineCatalog>,
@@ -75,7 +65,6 @@ pub struct BaselineEdits {
 /// Plans and writes seals.
 pub struct Seals {
     context: Arc<Context>,
-    ledger: Arc<Ledger>,
     baselines: Arc<Baselines>,
     files: Arc<BaselineFiles>,
     lint: Arc<Lint>,
@@ -84,8 +73,6 @@ pub struct Seals {
 /// The watchdog that restores tampered baselines.
 pub struct Guard {
     context: Arc<Context>,
-    ledger: Arc<Ledger>,
-    observations: Arc<dyn Observations>,
     baselines: Arc<Baselines>,
     files: Arc<BaselineFiles>,
     edits: Arc<BaselineEdits>,
@@ -113,22 +100,17 @@ impl BaselineServices {
     pub(super) fn new(
         context: &Arc<Context>,
         shared_memories: &Arc<SharedMemories>,
-        store: &Store,
     ) -> BaselineServices {
         let baselines = Arc::new(Baselines {
             context: Arc::clone(context),
-            ledger: Arc::clone(&store.ledger),
-            holds: Arc::clone(&store.holds),
             seal_verifier: SealVerifier::new(
-                &store.holds,
+                context.holds(),
                 context.archive(),
                 context.clock_handle(),
             ),
         });
         let files = Arc::new(BaselineFiles {
             context: Arc::clone(context),
-            ledger: Arc::clone(&store.ledger),
-            holds: Arc::clone(&store.holds),
             baselines: Arc::clone(&baselines),
         });
         let lint = Arc::new(Lint {
@@ -140,21 +122,18 @@ impl BaselineServices {
         });
         let catalog = Arc::new(BaselineCatalog {
             context: Arc::clone(context),
-            ledger: Arc::clone(&store.ledger),
             baselines: Arc::clone(&baselines),
             files: Arc::clone(&files),
             lint: Arc::clone(&lint),
         });
         let seals = Arc::new(Seals {
             context: Arc::clone(context),
-            ledger: Arc::clone(&store.ledger),
             baselines: Arc::clone(&baselines),
             files: Arc::clone(&files),
             lint: Arc::clone(&lint),
         });
         let edits = Arc::new(BaselineEdits {
             context: Arc::clone(context),
-            ledger: Arc::clone(&store.ledger),
             baselines: Arc::clone(&baselines),
             files: Arc::clone(&files),
             catalog: Arc::clone(&catalog),
@@ -162,8 +141,6 @@ impl BaselineServices {
         });
         let guard = Arc::new(Guard {
             context: Arc::clone(context),
-            ledger: Arc::clone(&store.ledger),
-            observations: Arc::clone(&store.observations),
             baselines: Arc::clone(&baselines),
             files: Arc::clone(&files),
             edits: Arc::clone(&edits),

@@ -1,4 +1,5 @@
-//! The context of all services: the config, the clock, the archive, and access to memories.
+//! What all services share: the config, the clock, the archive with what is kept in it, and access to
+//! memories.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,6 +18,12 @@ use crate::engine::file_owner::FileOwner;
 use crate::layouts::Layouts;
 use crate::store::Store;
 use crate::store::controller::Controller;
+use crate::store::file::ledger::AgentHistory;
+use crate::store::file::{Entries, Ledger, Locks};
+use crate::store::holds::Holds;
+use crate::store::journal::Journals;
+use crate::store::lease::Leases;
+use crate::store::observations::Observations;
 use crate::store::trigger::Trigger;
 use crate::store::versions::Versions;
 use crate::transport::bounded::BoundedTransport;
@@ -49,12 +56,12 @@ pub struct EngineSetup {
     pub archive_group: Option<u32>,
 }
 
-/// The controller, and access to memories.
+/// What all services share: the controller, the store of what it keeps, and access to memories.
 pub struct Context {
     controller: Arc<Controller>,
+    store: Store,
     transports: Arc<dyn Transports>,
     layouts: Layouts,
-    versions: Arc<dyn Versions>,
     /// Knows which file systems of this machine may hang.
     file_systems: Arc<FileSystems>,
 }
@@ -63,7 +70,7 @@ impl Context {
     /// Creates a context. It reads and writes nothing yet.
     pub(super) fn new(
         controller: Arc<Controller>,
-        store: &Store,
+        store: Store,
         transports: Arc<dyn Transports>,
         layouts: Layouts,
     ) -> Context {
@@ -71,8 +78,8 @@ impl Context {
         let limit = Duration::from_secs(general.local_timeout.into());
         let file_systems = FileSystems::new(&general.archive_dir, limit, controller.clock_handle());
         Context {
-            versions: Arc::clone(&store.versions),
             controller,
+            store,
             transports,
             layouts,
             file_systems: Arc::new(file_systems),
@@ -109,9 +116,52 @@ impl Context {
         &self.transports
     }
 
+    /// The ledger.
+    pub(super) fn ledger(&self) -> &Ledger {
+        &self.store.ledger
+    }
+
+    /// Returns what the records of the ledger say of an agent.
+    ///
+    /// # Errors
+    /// The ledger cannot be read, or its chain is broken behind its index.
+    pub(super) fn history(&self, agent: &str) -> Result<AgentHistory> {
+        self.store.ledger.history(agent)
+    }
+
+    /// The directories of entries.
+    pub(super) fn entries(&self) -> &Entries {
+        &self.store.entries
+    }
+
+    /// The locks of agents.
+    pub(super) fn locks(&self) -> &Locks {
+        &self.store.locks
+    }
+
+    /// The leases on agents.
+    pub(super) fn leases(&self) -> &dyn Leases {
+        self.store.leases.as_ref()
+    }
+
+    /// The journals of open turns.
+    pub(super) fn journals(&self) -> &dyn Journals {
+        self.store.journals.as_ref()
+    }
+
+    /// The last known states of agents, and their changes.
+    pub(super) fn observations(&self) -> &dyn Observations {
+        self.store.observations.as_ref()
+    }
+
+    /// The documents that processes change in turn.
+    pub(super) fn holds(&self) -> &Arc<dyn Holds> {
+        &self.store.holds
+    }
+
     /// The stored versions of baselines.
     pub(super) fn baseline_versions(&self) -> &dyn Versions {
-        self.versions.as_ref()
+        self.store.versions.as_ref()
     }
 
     /// The layouts that agents can have.

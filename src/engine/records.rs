@@ -13,17 +13,11 @@ use std::sync::{Arc, Mutex};
 
 use crate::engine::baselines::{BaselineCatalog, BaselineServices, Baselines};
 use crate::engine::context::Context;
-use crate::engine::runs::content::UndoSources;
 use crate::engine::watch::{Observer, Scanner, Watch};
-use crate::store::Store;
-use crate::store::file::{Entries, Ledger};
-use crate::store::observations::Observations;
 
 /// The history of runs, by agent.
 pub struct RunHistory {
     context: Arc<Context>,
-    undo_sources: UndoSources,
-    ledger: Arc<Ledger>,
     baselines: Arc<Baselines>,
     scanner: Arc<Scanner>,
     observer: Arc<Observer>,
@@ -32,8 +26,6 @@ pub struct RunHistory {
 /// Searches entries and memories.
 pub struct ArchiveSearch {
     context: Arc<Context>,
-    ledger: Arc<Ledger>,
-    entries: Arc<Entries>,
     baselines: Arc<Baselines>,
     observer: Arc<Observer>,
     index_state: Mutex<search::IndexState>,
@@ -42,15 +34,12 @@ pub struct ArchiveSearch {
 /// The timelines of agents and of entries.
 pub struct Timelines {
     context: Arc<Context>,
-    ledger: Arc<Ledger>,
-    entries: Arc<Entries>,
     search: Arc<ArchiveSearch>,
 }
 
 /// Verifies archive, ledger and baselines.
 pub struct Verifier {
     context: Arc<Context>,
-    ledger: Arc<Ledger>,
     baselines: Arc<Baselines>,
     catalog: Arc<BaselineCatalog>,
 }
@@ -58,8 +47,6 @@ pub struct Verifier {
 /// Reports on a fleet and a period.
 pub struct Reports {
     context: Arc<Context>,
-    ledger: Arc<Ledger>,
-    observations: Arc<dyn Observations>,
 }
 
 /// The services that answer from records and the archive.
@@ -75,42 +62,32 @@ impl RecordServices {
     /// Creates the services. They read and write nothing yet.
     pub(super) fn new(
         context: &Arc<Context>,
-        store: &Store,
         baselines: &BaselineServices,
         watch: &Watch,
     ) -> RecordServices {
         let history = Arc::new(RunHistory {
             context: Arc::clone(context),
-            undo_sources: UndoSources::new(context, &store.ledger),
-            ledger: Arc::clone(&store.ledger),
             baselines: Arc::clone(&baselines.baselines),
             scanner: Arc::clone(&watch.scanner),
             observer: Arc::clone(&watch.observer),
         });
         let search = Arc::new(ArchiveSearch {
             context: Arc::clone(context),
-            ledger: Arc::clone(&store.ledger),
-            entries: Arc::clone(&store.entries),
             baselines: Arc::clone(&baselines.baselines),
             observer: Arc::clone(&watch.observer),
             index_state: Mutex::default(),
         });
         let timelines = Arc::new(Timelines {
             context: Arc::clone(context),
-            ledger: Arc::clone(&store.ledger),
-            entries: Arc::clone(&store.entries),
             search: Arc::clone(&search),
         });
         let verifier = Arc::new(Verifier {
             context: Arc::clone(context),
-            ledger: Arc::clone(&store.ledger),
             baselines: Arc::clone(&baselines.baselines),
             catalog: Arc::clone(&baselines.catalog),
         });
         let reports = Arc::new(Reports {
             context: Arc::clone(context),
-            ledger: Arc::clone(&store.ledger),
-            observations: Arc::clone(&store.observations),
         });
         RecordServices {
             history,

@@ -17,21 +17,10 @@ use crate::engine::baselines::{BaselineEdits, BaselineServices, Baselines, Lint}
 use crate::engine::context::Context;
 use crate::engine::shared_memories::SharedMemories;
 use crate::engine::watch::{Hosts, MemoryChecks, Observer, Scanner, Watch};
-use crate::store::Store;
-use crate::store::file::{Entries, Ledger, Locks};
-use crate::store::journal::Journals;
-use crate::store::lease::Leases;
-use crate::store::observations::Observations;
-use content::UndoSources;
 
 /// Deletes expired entries and versions from the archive.
 pub struct Retention {
     context: Arc<Context>,
-    ledger: Arc<Ledger>,
-    entries: Arc<Entries>,
-    locks: Arc<Locks>,
-    leases: Arc<dyn Leases>,
-    journals: Arc<dyn Journals>,
     baselines: Arc<Baselines>,
     edits: Arc<BaselineEdits>,
 }
@@ -42,32 +31,22 @@ pub struct Planner {
     lint: Arc<Lint>,
     hosts: Arc<Hosts>,
     shared_memories: Arc<SharedMemories>,
-    ledger: Arc<Ledger>,
-    journals: Arc<dyn Journals>,
     baselines: Arc<Baselines>,
     scanner: Arc<Scanner>,
     observer: Arc<Observer>,
     retention: Arc<Retention>,
-    undo_sources: UndoSources,
 }
 
 /// Applies plans, and recovers interrupted runs.
 pub struct Runs {
     context: Arc<Context>,
     shared_memories: Arc<SharedMemories>,
-    ledger: Arc<Ledger>,
-    entries: Arc<Entries>,
-    locks: Arc<Locks>,
-    leases: Arc<dyn Leases>,
-    journals: Arc<dyn Journals>,
-    observations: Arc<dyn Observations>,
     baselines: Arc<Baselines>,
     hosts: Arc<Hosts>,
     scanner: Arc<Scanner>,
     checks: Arc<MemoryChecks>,
     retention: Arc<Retention>,
     planner: Arc<Planner>,
-    undo_sources: UndoSources,
 }
 
 /// The services of plans and runs.
@@ -82,17 +61,11 @@ impl RunServices {
     pub(super) fn new(
         context: &Arc<Context>,
         shared_memories: &Arc<SharedMemories>,
-        store: &Store,
         baselines: &BaselineServices,
         watch: &Watch,
     ) -> RunServices {
         let retention = Arc::new(Retention {
             context: Arc::clone(context),
-            ledger: Arc::clone(&store.ledger),
-            entries: Arc::clone(&store.entries),
-            locks: Arc::clone(&store.locks),
-            leases: Arc::clone(&store.leases),
-            journals: Arc::clone(&store.journals),
             baselines: Arc::clone(&baselines.baselines),
             edits: Arc::clone(&baselines.edits),
         });
@@ -101,30 +74,20 @@ impl RunServices {
             lint: Arc::clone(&baselines.lint),
             hosts: Arc::clone(&watch.hosts),
             shared_memories: Arc::clone(shared_memories),
-            ledger: Arc::clone(&store.ledger),
-            journals: Arc::clone(&store.journals),
             baselines: Arc::clone(&baselines.baselines),
             scanner: Arc::clone(&watch.scanner),
             observer: Arc::clone(&watch.observer),
             retention: Arc::clone(&retention),
-            undo_sources: UndoSources::new(context, &store.ledger),
         });
         let runs = Arc::new(Runs {
             context: Arc::clone(context),
             shared_memories: Arc::clone(shared_memories),
-            ledger: Arc::clone(&store.ledger),
-            entries: Arc::clone(&store.entries),
-            locks: Arc::clone(&store.locks),
-            leases: Arc::clone(&store.leases),
-            journals: Arc::clone(&store.journals),
-            observations: Arc::clone(&store.observations),
             baselines: Arc::clone(&baselines.baselines),
             hosts: Arc::clone(&watch.hosts),
             scanner: Arc::clone(&watch.scanner),
             checks: Arc::clone(&watch.checks),
             retention: Arc::clone(&retention),
             planner: Arc::clone(&planner),
-            undo_sources: UndoSources::new(context, &store.ledger),
         });
         RunServices {
             retention,

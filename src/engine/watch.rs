@@ -24,12 +24,6 @@ use std::sync::atomic::AtomicU64;
 use crate::engine::baselines::{BaselineServices, Baselines, Lint};
 use crate::engine::context::Context;
 use crate::engine::shared_memories::SharedMemories;
-use crate::store::Store;
-use crate::store::file::Ledger;
-use crate::store::holds::Holds;
-use crate::store::journal::Journals;
-use crate::store::lease::Leases;
-use crate::store::observations::Observations;
 use content_cache::ContentCache;
 
 /// The connections to hosts.
@@ -48,7 +42,6 @@ pub struct Scanner {
 pub struct MemoryChecks {
     context: Arc<Context>,
     hosts: Arc<Hosts>,
-    ledger: Arc<Ledger>,
     scanner: Arc<Scanner>,
 }
 
@@ -57,14 +50,10 @@ pub struct Observer {
     context: Arc<Context>,
     hosts: Arc<Hosts>,
     shared_memories: Arc<SharedMemories>,
-    ledger: Arc<Ledger>,
-    journals: Arc<dyn Journals>,
-    leases: Arc<dyn Leases>,
     baselines: Arc<Baselines>,
     lint: Arc<Lint>,
     scanner: Arc<Scanner>,
     checks: Arc<MemoryChecks>,
-    observations: Arc<dyn Observations>,
     content_cache: ContentCache,
     remote_texts: remote_texts::RemoteTexts,
     last_generation: AtomicU64,
@@ -74,11 +63,6 @@ pub struct Observer {
 pub struct Watch {
     context: Arc<Context>,
     shared_memories: Arc<SharedMemories>,
-    ledger: Arc<Ledger>,
-    journals: Arc<dyn Journals>,
-    leases: Arc<dyn Leases>,
-    observations: Arc<dyn Observations>,
-    holds: Arc<dyn Holds>,
     pub(super) hosts: Arc<Hosts>,
     pub(super) scanner: Arc<Scanner>,
     pub(super) checks: Arc<MemoryChecks>,
@@ -90,7 +74,6 @@ impl Watch {
     pub(super) fn new(
         context: &Arc<Context>,
         shared_memories: &Arc<SharedMemories>,
-        store: &Store,
         baselines: &BaselineServices,
     ) -> Watch {
         let hosts = Arc::new(Hosts {
@@ -104,21 +87,16 @@ impl Watch {
         let checks = Arc::new(MemoryChecks {
             context: Arc::clone(context),
             hosts: Arc::clone(&hosts),
-            ledger: Arc::clone(&store.ledger),
             scanner: Arc::clone(&scanner),
         });
         let observer = Arc::new(Observer {
             context: Arc::clone(context),
             hosts: Arc::clone(&hosts),
             shared_memories: Arc::clone(shared_memories),
-            ledger: Arc::clone(&store.ledger),
-            journals: Arc::clone(&store.journals),
-            leases: Arc::clone(&store.leases),
             baselines: Arc::clone(&baselines.baselines),
             lint: Arc::clone(&baselines.lint),
             scanner: Arc::clone(&scanner),
             checks: Arc::clone(&checks),
-            observations: Arc::clone(&store.observations),
             content_cache: ContentCache::default(),
             remote_texts: remote_texts::RemoteTexts::default(),
             last_generation: AtomicU64::new(1),
@@ -126,11 +104,6 @@ impl Watch {
         Watch {
             context: Arc::clone(context),
             shared_memories: Arc::clone(shared_memories),
-            ledger: Arc::clone(&store.ledger),
-            journals: Arc::clone(&store.journals),
-            leases: Arc::clone(&store.leases),
-            observations: Arc::clone(&store.observations),
-            holds: Arc::clone(&store.holds),
             hosts,
             scanner,
             checks,

@@ -160,7 +160,7 @@ impl Baselines {
     /// One of them cannot be read.
     pub(in crate::engine) fn sealed_digests(&self) -> Result<HashSet<Digest>> {
         let directory = &self.context.config().general.baseline_dir;
-        let kept = self.holds.read(Hold::AcceptedSeal)?;
+        let kept = self.context.holds().read(Hold::AcceptedSeal)?;
         let kept = kept.and_then(|text| serde_json::from_slice::<KeptSeal>(&text).ok());
         let kept = kept.map(|kept| kept.to_files().parse(directory));
         let on_disk = SealFiles::read(directory)?.parse(directory)?;
@@ -184,7 +184,8 @@ impl Baselines {
             let message = format!("cannot serialize the seal: {error}");
             Error::new(ErrorKind::Internal, message)
         })?;
-        self.holds
+        self.context
+            .holds()
             .lock(Hold::AcceptedSeal)?
             .replace(text.as_deref())
     }
@@ -192,7 +193,7 @@ impl Baselines {
     /// Returns whether there is a kept seal that is damaged, or that this user cannot read: it may be a
     /// signed one.
     fn is_kept_seal_unreadable(&self) -> bool {
-        match self.holds.read(Hold::AcceptedSeal) {
+        match self.context.holds().read(Hold::AcceptedSeal) {
             Ok(Some(text)) => serde_json::from_slice::<KeptSeal>(&text).is_err(),
             Ok(None) => false,
             Err(_) => true,
@@ -201,7 +202,7 @@ impl Baselines {
 
     /// Returns the kept copy of the seal; none if there is no valid one.
     pub(in crate::engine) fn read_kept_seal(&self) -> Option<KeptSeal> {
-        let text = self.holds.read(Hold::AcceptedSeal).ok()??;
+        let text = self.context.holds().read(Hold::AcceptedSeal).ok()??;
         serde_json::from_slice(&text).ok()
     }
 

@@ -375,7 +375,7 @@ impl BaselineCatalog {
         let accepted = sealed.or(sha256);
         let mut behind = Vec::new();
         for agent in &users {
-            let history = self.ledger.history(&agent.name).ok();
+            let history = self.context.history(&agent.name).ok();
             let pushed = history.and_then(|it| it.pushed_versions.first().copied());
             let is_older = pushed.is_some_and(|it| Some(it) != accepted);
             behind.extend(is_older.then(|| agent.name.clone()));
@@ -438,7 +438,7 @@ impl BaselineCatalog {
         let mut wanted = names.clone();
         wanted.retain(|name| by_agent.values().any(|used| used == name));
         let (mut pushes, mut unread) = (BTreeMap::new(), None);
-        let (mut back, _) = self.ledger.scan_backwards()?;
+        let (mut back, _) = self.context.ledger().scan_backwards()?;
         while !wanted.is_empty()
             && let Some((_, record)) =
                 back.next_readable(&mut unread, |it| by_agent.contains_key(it.agent.as_ref()))?
@@ -504,7 +504,7 @@ impl BaselineCatalog {
             .map(|it| it.name.as_str())
             .collect();
         let mut unread = None;
-        let (mut back, _) = self.ledger.scan_backwards()?;
+        let (mut back, _) = self.context.ledger().scan_backwards()?;
         let mut versions: Vec<BaselineVersion> = Vec::new();
         while versions.len() < max_versions
             && let Some((_, record)) = back.next_readable(&mut unread, |it| {

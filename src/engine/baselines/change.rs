@@ -148,7 +148,7 @@ impl Baselines {
         let missing = differs.filter(|_| !is_known);
         let pushed = known
             .is_none()
-            .then(|| self.ledger.history(&agent.name).ok());
+            .then(|| self.context.history(&agent.name).ok());
         let pushed = pushed
             .flatten()
             .and_then(|it| it.pushed_versions.first().copied());
@@ -199,7 +199,7 @@ impl Baselines {
     ) -> Option<KnownVersion> {
         let others = users.iter().copied().filter(|it| it.name != agent.name);
         std::iter::once(agent).chain(others).find_map(|it| {
-            let pushed = self.ledger.history(&it.name).ok()?.pushed_versions;
+            let pushed = self.context.history(&it.name).ok()?.pushed_versions;
             self.stored_version(*pushed.first()?, false)
         })
     }

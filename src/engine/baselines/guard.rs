@@ -216,12 +216,12 @@ impl Guard {
                 .filter(|agent| self.has_tampering_ended(agent));
             notes.extend(ended.map(|agent| StateNote::Forgotten(agent.name.clone())));
         }
-        self.observations.note(&notes);
+        self.context.observations().note(&notes);
     }
 
     /// Whether an agent was TAMPERED when it was last seen, and its baseline is in order now.
     fn has_tampering_ended(&self, agent: &Agent) -> bool {
-        let known = self.observations.known_state(&agent.name);
+        let known = self.context.observations().known_state(&agent.name);
         known.is_some_and(|known| known.state == State::Tampered)
             && self.baselines.baseline_cache().load(agent).is_ok()
     }
@@ -481,7 +481,7 @@ impl Guard {
 
     /// Puts the kept seal back and records it.
     fn restore_seal(&self, kept: &KeptSeal, why: &Error) -> Result<()> {
-        self.ledger.head()?;
+        self.context.ledger().head()?;
         // An unreadable object is not a file; it stays under a random name beside the seal.
         let found =
             SealFiles::read(&self.context.config().general.baseline_dir).unwrap_or_default();
@@ -685,7 +685,7 @@ impl Guard {
         let now = self.context.clock().now();
         let begin = now - FIGHT_WINDOW;
         let mut recent = RecentRestores::default();
-        let (mut back, _) = self.ledger.scan_backwards()?;
+        let (mut back, _) = self.context.ledger().scan_backwards()?;
         while let Some((_, record)) = back.next_readable(&mut None, |_| true)? {
             if record.time < begin {
                 break;

@@ -174,7 +174,7 @@ impl BaselineFiles {
         }
         let mut journaled = JournaledChange {
             run: record.run.clone(),
-            ledger_seq: self.ledger.head()?.0,
+            ledger_seq: self.context.ledger().head()?.0,
             files,
             events: record.events.clone(),
         };
@@ -261,7 +261,7 @@ impl BaselineFiles {
             .remove_leftovers(&[JOURNAL_FILE_NAME]);
         let changes = self.read_replacement_journal()?;
         let count = changes.len();
-        let journal = self.holds.location(Hold::BaselineChanges);
+        let journal = self.context.holds().location(Hold::BaselineChanges);
         let (mut kept, mut problems) = (Vec::new(), Vec::new());
         for change in changes {
             match change.unreachable_error(&journal) {
@@ -281,7 +281,7 @@ impl BaselineFiles {
     /// Returns why interrupted changes of baselines cannot be recovered; none if there is none, or the
     /// next change recovers it.
     pub fn unrecoverable_replacements(&self) -> Vec<Error> {
-        let journal = self.holds.location(Hold::BaselineChanges);
+        let journal = self.context.holds().location(Hold::BaselineChanges);
         match self.read_replacement_journal() {
             Ok(changes) => changes
                 .iter()
@@ -354,7 +354,7 @@ impl BaselineFiles {
 
     /// Returns the events behind a record that concern baselines and no agent, newest first.
     fn archive_events_since(&self, seq: u64) -> Result<Vec<RunEvent>> {
-        let (back, _) = self.ledger.scan_backwards()?;
+        let (back, _) = self.context.ledger().scan_backwards()?;
         let mut back = back.stopping_after(seq);
         let mut events = Vec::new();
         while let Some((_, record)) = back.next_readable(&mut None, |it| it.is_about_archive())? {
@@ -457,11 +457,11 @@ impl BaselineFiles {
     }
 
     fn read_replacement_journal(&self) -> Result<Vec<JournaledChange>> {
-        let Some(text) = self.holds.read(Hold::BaselineChanges)? else {
+        let Some(text) = self.context.holds().read(Hold::BaselineChanges)? else {
             return Ok(Vec::new());
         };
         serde_json::from_slice(&text).map_err(|error| {
-            let journal = self.holds.location(Hold::BaselineChanges);
+            let journal = self.context.holds().location(Hold::BaselineChanges);
             let journal = journal.display();
             let message = format!("{journal} is damaged: {error}");
             Error::new(ErrorKind::Integrity, message).with_hint(format!(
@@ -472,7 +472,7 @@ impl BaselineFiles {
     }
 
     fn write_replacement_journal(&self, changes: &[JournaledChange]) -> Result<()> {
-        let mut journal = self.holds.lock(Hold::BaselineChanges)?;
+        let mut journal = self.context.holds().lock(Hold::BaselineChanges)?;
         if changes.is_empty() {
             return journal.replace(None);
         }

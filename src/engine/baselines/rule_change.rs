@@ -57,7 +57,7 @@ impl Baselines {
     pub fn pushed_versions(&self, baseline: &str) -> PushedVersions {
         let mut found = PushedVersions::default();
         for agent in self.context.config().baseline_users(baseline) {
-            let Ok(history) = self.ledger.history(&agent.name) else {
+            let Ok(history) = self.context.history(&agent.name) else {
                 continue;
             };
             let pushed = history.pushed_versions.first().copied();

@@ -137,7 +137,7 @@ impl BaselineFiles {
         cause: SaveCause,
     ) -> Result<SavedBaseline> {
         // A broken ledger could not record it.
-        self.ledger.head()?;
+        self.context.ledger().head()?;
         let path = self.baseline_file_path(name);
         self.recover_replacements()?;
         let before = read_state(&path)?;
@@ -224,8 +224,8 @@ impl BaselineFiles {
             1 => "1 baseline".to_string(),
             count => format!("{count} baselines"),
         };
-        self.ledger.append(events)?;
-        let end = run_log::format_run_end(run, &counts, self.ledger.recorded_head());
+        self.context.ledger().append(events)?;
+        let end = run_log::format_run_end(run, &counts, self.context.ledger().recorded_head());
         let now = self.context.clock().now();
         let lines: Vec<String> = lines
             .into_iter()

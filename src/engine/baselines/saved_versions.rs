@@ -176,7 +176,7 @@ impl Baselines {
         }
         // A seal that was made elsewhere is in no record.
         let sealed_at = accepted.meta.as_ref().map(|meta| meta.time);
-        let (mut back, _) = self.ledger.scan_backwards()?;
+        let (mut back, _) = self.context.ledger().scan_backwards()?;
         let (mut events, mut unread) = (Vec::new(), None);
         while let Some((_, record)) = back.next_readable(&mut unread, |it| it.is_about_archive())? {
             let mut event = record.event;

@@ -90,7 +90,7 @@ impl Seals {
     ) -> Result<SealReport> {
         let directory = &self.context.config().general.baseline_dir;
         // A broken ledger could not record it.
-        self.ledger.head()?;
+        self.context.ledger().head()?;
         self.files.recover_replacements()?;
         let check_files = || {
             if SealFiles::read(directory)? == plan.files {

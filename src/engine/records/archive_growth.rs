@@ -47,7 +47,7 @@ impl RunHistory {
         // A later record of a run names its entry once more.
         let mut counted: HashSet<PathBuf> = HashSet::new();
         let mut bytes = 0_u64;
-        self.ledger.for_each_record_backwards(|record| {
+        self.context.ledger().for_each_record_backwards(|record| {
             let is_recent = record.time >= begin;
             oldest = oldest.min(record.time.max(begin));
             if is_recent {

@@ -35,7 +35,7 @@ impl RunHistory {
     /// # Errors
     /// The ledger cannot be read, or its chain is broken.
     pub fn last_run(&self, agent: &str) -> Result<Option<LastRun>> {
-        Ok(self.ledger.history(agent)?.last_run)
+        Ok(self.context.history(agent)?.last_run)
     }
 
     /// Returns when each agent was last reset or pushed to with success. An agent that was found
@@ -62,7 +62,7 @@ impl RunHistory {
         if missing == 0 {
             return Ok(times);
         }
-        self.ledger.for_each_record_backwards(|record| {
+        self.context.ledger().for_each_record_backwards(|record| {
             let time = record.time;
             for event in record.event.into_views() {
                 let is_success =
@@ -98,7 +98,7 @@ impl RunHistory {
         if undone.is_empty() {
             return Ok(times);
         }
-        self.ledger.for_each_record_backwards(|record| {
+        self.context.ledger().for_each_record_backwards(|record| {
             let time = record.time;
             for event in record.event.into_views() {
                 if event.operation.installs_baselines() && undone.remove(&event.agent) {
@@ -116,7 +116,7 @@ impl RunHistory {
     /// The ledger cannot be read, or its chain is broken.
     pub fn has_timed_run(&self, limit: DateTime<FixedOffset>) -> Result<bool> {
         let mut is_found = false;
-        self.ledger.for_each_record_backwards(|record| {
+        self.context.ledger().for_each_record_backwards(|record| {
             let is_recent = record.time >= limit;
             is_found |= is_recent && record.event.trigger == Trigger::Timer;
             is_recent && !is_found
@@ -134,7 +134,7 @@ impl RunHistory {
         limit: DateTime<FixedOffset>,
     ) -> Result<HashMap<String, TimedReset>> {
         let mut resets = HashMap::new();
-        self.ledger.for_each_record_backwards(|record| {
+        self.context.ledger().for_each_record_backwards(|record| {
             let time = record.time;
             let is_timed = record.event.trigger == Trigger::Timer;
             if time < limit || !is_timed {
@@ -160,7 +160,7 @@ impl RunHistory {
     /// The ledger cannot be read, or its chain is broken.
     pub fn count_runs(&self, begin: DateTime<FixedOffset>) -> Result<RunCounts> {
         let mut failures: HashMap<String, bool> = HashMap::new();
-        self.ledger.for_each_record_backwards(|record| {
+        self.context.ledger().for_each_record_backwards(|record| {
             let is_recent = record.time >= begin;
             let event = record.event;
             if is_recent && event.operation.replaces_memories() {

@@ -257,10 +257,10 @@ impl Reports {
     /// The ledger cannot be read, or its chain is broken.
     pub fn report(&self, since: DateTime<FixedOffset>) -> Result<FleetReport> {
         let now = self.context.clock().now();
-        let mut collector = ReportCollector::new(self, since, now);
+        let mut collector = ReportCollector::new(&self.context, since, now);
         // The clock may have been set back in between.
         let limit = collector.first_needed_time() - chrono::Duration::days(1);
-        let unread = self.ledger.for_each_record_backwards(|record| {
+        let unread = self.context.ledger().for_each_record_backwards(|record| {
             let is_needed = record.time >= limit;
             if is_needed {
                 collector.add_record(record);
@@ -270,7 +270,7 @@ impl Reports {
         if let Some(error) = unread {
             collector.add_note(format!("older records are not reported: {error}"));
         }
-        match self.observations.changes() {
+        match self.context.observations().changes() {
             Ok(changes) => collector.add_changes(changes),
             Err(error) => {
                 let note = format!("state changes are unknown: {error}");

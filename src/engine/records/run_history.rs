@@ -119,7 +119,7 @@ impl RunHistory {
     /// record behind it is about the agent.
     pub fn agent_history(&self, agent: &str, max_entries: usize) -> Result<AgentHistoryPage> {
         let mut unread = None;
-        let (mut back, _) = self.ledger.scan_backwards()?;
+        let (mut back, _) = self.context.ledger().scan_backwards()?;
         let mut marks = UndoMarks::default();
         let mut past: Vec<HistoryEntry> = Vec::new();
         while (past.len() < max_entries || marks.has_unresolved())
@@ -159,7 +159,7 @@ impl RunHistory {
     pub fn last_run_of_user(&self) -> Result<Option<UserRun>> {
         let mut marks: HashMap<String, UndoMarks> = HashMap::new();
         let mut found: Option<UserRun> = None;
-        let unread = self.ledger.for_each_record_backwards(|record| {
+        let unread = self.context.ledger().for_each_record_backwards(|record| {
             if found
                 .as_ref()
                 .is_some_and(|it| record.time < it.time - MAX_RUN_TIME)
@@ -199,7 +199,7 @@ impl RunHistory {
     /// The ledger cannot be read, or its chain is broken.
     pub fn is_redo(&self, event: &RunEvent) -> Result<bool> {
         match &event.undone_run {
-            Some(run) => Ok(self.ledger.history(&event.agent)?.undo_runs.contains(run)),
+            Some(run) => Ok(self.context.history(&event.agent)?.undo_runs.contains(run)),
             None => Ok(false),
         }
     }
@@ -210,7 +210,7 @@ impl RunHistory {
     /// # Errors
     /// The ledger cannot be read, or has no such record.
     pub fn run_diff(&self, agent: &Agent, seq: u64) -> Result<RunDiff> {
-        let (back, _) = self.ledger.scan_backwards()?;
+        let (back, _) = self.context.ledger().scan_backwards()?;
         let mut back = back.stopping_after(seq.saturating_sub(1));
         let name = &agent.name;
         let is_wanted = |it: &RecordSummary<'_>| it.seq == seq && it.is_about_agent(name);
@@ -236,16 +236,14 @@ impl RunHistory {
         if record.event.change.before.is_none() && record.event.change.after.is_none() {
             return Ok(RunDiffSide::Unchanged);
         }
-        let records = UndoRecords::from_record(&self.undo_sources, position, record)?;
+        let records = UndoRecords::from_record(&self.context, position, record)?;
         let Some(records) = records.get(&agent.name) else {
             return Ok(RunDiffSide::Unchanged);
         };
-        Ok(
-            match undo::rebuild_source(&self.undo_sources, agent, records) {
-                Ok(source) => self.side_from_source(source),
-                Err(error) => RunDiffSide::Unavailable(error.to_string()),
-            },
-        )
+        Ok(match undo::rebuild_source(&self.context, agent, records) {
+            Ok(source) => self.side_from_source(source),
+            Err(error) => RunDiffSide::Unavailable(error.to_string()),
+        })
     }
 
     /// The beginning of the content that an undo would restore.
@@ -270,7 +268,7 @@ impl RunHistory {
             _ => 0,
         };
         let mut text = Vec::new();
-        let read = parts.open_reader(&self.undo_sources).and_then(|reader| {
+        let read = parts.open_reader(&self.context).and_then(|reader| {
             let read = reader.take(MAX_WINDOW_BYTES as u64).read_to_end(&mut text);
             read.map_err(|error| Error::from_io("read", self.context.archive().root(), &error))
         });
@@ -348,7 +346,7 @@ impl RunHistory {
         {
             return Ok(RunDiffSide::Text(pushed, 0));
         }
-        let (mut back, _) = self.ledger.scan_backwards()?;
+        let (mut back, _) = self.context.ledger().scan_backwards()?;
         while let Some((place, other)) = back.next_matching(|it| it.agent == agent.name)? {
             let before = other
                 .event

@@ -233,7 +233,7 @@ impl ArchiveSearch {
         &self,
         goes_on: &mut dyn FnMut(IndexProgress) -> bool,
     ) -> Result<SyncReport> {
-        let directories = self.entries.entry_directories()?;
+        let directories = self.context.entries().entry_directories()?;
         let paths: Vec<&Path> = directories.iter().map(|it| it.path.as_path()).collect();
         let mut state = self.index_state();
         state.update(

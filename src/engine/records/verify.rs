@@ -324,7 +324,7 @@ impl Verifier {
         let progress = &mut ProgressReport { cancel, report };
         let mut verification = Verification {
             ledger: LedgerSummary {
-                path: self.ledger.path(),
+                path: self.context.ledger().path(),
                 seq: 0,
                 sha256: Digest::ZERO,
                 segments: 0,

@@ -9,25 +9,8 @@ use crate::base::error::{Error, PathContext, Result};
 use crate::boundary::Baseline;
 use crate::engine::context::Context;
 use crate::engine::watch::classify::MemoryAccumulator;
-use crate::store::file::Ledger;
 use crate::store::record::FileState;
 use crate::transport::{ByteSink, ObjectId};
-
-/// The archive and the ledger, from which earlier states are read.
-#[derive(Clone)]
-pub struct UndoSources {
-    pub(super) context: Arc<Context>,
-    pub(super) ledger: Arc<Ledger>,
-}
-
-impl UndoSources {
-    pub(in crate::engine) fn new(context: &Arc<Context>, ledger: &Arc<Ledger>) -> UndoSources {
-        UndoSources {
-            context: Arc::clone(context),
-            ledger: Arc::clone(ledger),
-        }
-    }
-}
 
 /// A part of the content to install.
 #[derive(Clone)]
@@ -44,15 +27,15 @@ pub(in crate::engine) struct ContentParts(pub Vec<ContentPart>);
 
 impl ContentParts {
     /// Feeds all bytes to `sink`.
-    pub fn write_to(&self, sources: &UndoSources, sink: ByteSink<'_>) -> Result<()> {
+    pub fn write_to(&self, context: &Context, sink: ByteSink<'_>) -> Result<()> {
         for part in &self.0 {
             match part {
                 ContentPart::Bytes(bytes) => sink(bytes)?,
                 ContentPart::Baseline(baseline) => sink(baseline.bytes())?,
                 ContentPart::Entry(path, skip) => {
-                    let mut file = sources.context.archive().open_entry(path)?;
+                    let mut file = context.archive().open_entry(path)?;
                     let failed = |error| {
-                        Error::from_io("read", &sources.context.archive().root().join(path), &error)
+                        Error::from_io("read", &context.archive().root().join(path), &error)
                     };
                     let mut skip = *skip;
                     let mut buffer = vec![0; 128 * 1024];
@@ -72,16 +55,16 @@ impl ContentParts {
     }
 
     /// Opens a reader of the same bytes.
-    pub fn open_reader(&self, sources: &UndoSources) -> Result<Box<dyn Read>> {
+    pub fn open_reader(&self, context: &Context) -> Result<Box<dyn Read>> {
         let mut all: Box<dyn Read> = Box::new(std::io::empty());
         for part in &self.0 {
             let next: Box<dyn Read> = match part {
                 ContentPart::Bytes(bytes) => Box::new(Cursor::new(bytes.to_vec())),
                 ContentPart::Baseline(baseline) => Box::new(Cursor::new(baseline.bytes().to_vec())),
                 ContentPart::Entry(path, skip) => {
-                    let mut file = sources.context.archive().open_entry(path)?;
+                    let mut file = context.archive().open_entry(path)?;
                     file.seek(SeekFrom::Start(*skip))
-                        .with_path("read", &sources.context.archive().root().join(path))?;
+                        .with_path("read", &context.archive().root().join(path))?;
                     Box::new(file)
                 }
             };
@@ -91,10 +74,10 @@ impl ContentParts {
     }
 
     /// Returns the file state of these bytes, and whether they end with a complete line.
-    pub fn measure(&self, sources: &UndoSources) -> Result<(FileState, bool)> {
+    pub fn measure(&self, context: &Context) -> Result<(FileState, bool)> {
         let mut reading = MemoryAccumulator::default();
         let mut last = b'\n';
-        self.write_to(sources, &mut |bytes| {
+        self.write_to(context, &mut |bytes| {
             last = bytes.last().copied().unwrap_or(last);
             reading.push(bytes, 0);
             Ok(())

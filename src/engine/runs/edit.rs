@@ -125,7 +125,7 @@ impl Planner {
         let event = &records.record.event;
         let mut files = Vec::new();
         let mut written_since = Vec::new();
-        let rebuilt = rebuild_files(&self.undo_sources, agent, records)?;
+        let rebuilt = rebuild_files(&self.context, agent, records)?;
         for (mut file, change) in rebuilt.into_iter().zip(&event.files) {
             let present = self.present_file(agent, memory_root(agent, &file.path)?, &file.path)?;
             file.before = present.state.clone();

@@ -141,7 +141,7 @@ impl Planner {
                     let is_push = request.is_some() && state != State::Clean;
                     let reason = if is_push { PUSHED_REASON } else { EQUAL_REASON };
                     let mut reason = reason.to_string();
-                    if self.journals.has_journal(&agent.name) {
+                    if self.context.journals().has_journal(&agent.name) {
                         reason.push_str(&format!(
                             "; {}",
                             self.observer.describe_unsettled_run(agent)
@@ -252,7 +252,7 @@ impl Planner {
         }
         // A memory is replaced only if the ledger can record that.
         if let Some(why) = &seen.observation.ledger_error {
-            let error = self.ledger.head().err();
+            let error = self.context.ledger().head().err();
             return Err(error.unwrap_or_else(|| Error::new(ErrorKind::Host, why)));
         }
         if seen.observation.protection == Protection::ReadOnly && !is_unlocked {
@@ -524,7 +524,7 @@ impl Planner {
                 let agents = unique_names(names).map(|name| self.context.agent(name));
                 let agents: Vec<&Agent> = agents.collect::<Result<_>>()?;
                 let redo = matches!(target, UndoTarget::Redo(_));
-                let records = UndoRecords::from_last_runs(&self.undo_sources, &agents, redo)?;
+                let records = UndoRecords::from_last_runs(&self.context, &agents, redo)?;
                 return Ok((agents, records));
             }
             UndoTarget::RunAgents(run, names) => {
@@ -533,12 +533,12 @@ impl Planner {
                 let runs = agents
                     .iter()
                     .map(|agent| (agent.name.as_str(), run.as_str()));
-                let records = UndoRecords::from_runs(&self.undo_sources, &runs.collect())?;
+                let records = UndoRecords::from_runs(&self.context, &runs.collect())?;
                 return Ok((agents, records));
             }
             UndoTarget::Run(run) => run,
         };
-        let records = UndoRecords::from_run(&self.undo_sources, run)?;
+        let records = UndoRecords::from_run(&self.context, run)?;
         let agents = records
             .agents()
             .filter_map(|name| self.context.agent(name).ok());
@@ -548,7 +548,7 @@ impl Planner {
                 return Err(error.with_context(format!("cannot find run {run}")));
             }
             let mut is_recorded = false;
-            self.ledger.for_each_record_backwards(|record| {
+            self.context.ledger().for_each_record_backwards(|record| {
                 is_recorded = record.event.run == *run;
                 !is_recorded
             })?;
@@ -598,7 +598,7 @@ impl Planner {
         if !records.record.event.files.is_empty() {
             return self.edit_undo_step(agent, seen, records, mode);
         }
-        let source = undo::rebuild_source(&self.undo_sources, agent, records)?;
+        let source = undo::rebuild_source(&self.context, agent, records)?;
         let special = seen.special_file.clone().map(FileState::Special);
         let object = if seen.observation.is_absent {
             Some(FileState::Absent)

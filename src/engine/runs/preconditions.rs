@@ -52,7 +52,7 @@ impl Runs {
     /// # Errors
     /// The archive cannot be read.
     pub fn open_journals(&self) -> Result<Vec<(String, PathBuf)>> {
-        self.journals.list()
+        self.context.journals().list()
     }
 
     /// Checks that recovery can use a journal. One that cannot be read is not checked: its run may have
@@ -61,7 +61,7 @@ impl Runs {
     /// # Errors
     /// It is damaged.
     pub fn check_journal(&self, journal: &Path) -> Result<()> {
-        match self.journals.read(journal) {
+        match self.context.journals().read(journal) {
             Err(error) if error.kind() == ErrorKind::Integrity => Err(error),
             _ => Ok(()),
         }
@@ -74,9 +74,9 @@ impl Runs {
     /// # Errors
     /// The archive cannot be read.
     pub fn unclaimed_journals(&self) -> Result<Vec<PathBuf>> {
-        let mut journals = self.journals.list()?;
+        let mut journals = self.context.journals().list()?;
         journals.retain(|(agent, _)| {
-            let is_idle = || !self.leases.is_held(agent);
+            let is_idle = || !self.context.leases().is_held(agent);
             self.context.config().agent(agent).is_none() && is_idle()
         });
         Ok(journals.into_iter().map(|(_, journal)| journal).collect())

@@ -62,6 +62,7 @@ use crate::base::digest::Digest;
 use crate::base::error::{Error, ErrorKind};
 use crate::baseline::BaselineCache;
 use crate::config::Agent;
+use crate::engine::context::Context;
 use crate::engine::runs::Runs;
 use crate::engine::watch::parallel::{Site, batch_size, map_agents_by_site, run_local_and_remote};
 use crate::store::address::RecordedAddress;
@@ -195,7 +196,7 @@ impl<'a> Run<'a> {
             plan,
             id: new_run_id(),
             is_bound,
-            begins_archive: runs.ledger.is_before_new_archive(),
+            begins_archive: runs.context.ledger().is_before_new_archive(),
             cancel,
             replacing_permit: Mutex::default(),
             undo_records: Mutex::default(),
@@ -213,6 +214,11 @@ impl<'a> Run<'a> {
                 progress,
             }),
         }
+    }
+
+    /// The context of the services.
+    fn context(&self) -> &'a Context {
+        &self.runs.context
     }
 
     /// Recovers interrupted runs.
@@ -240,7 +246,7 @@ impl<'a> Run<'a> {
     /// # Errors
     /// Why no memory may be replaced.
     fn ensure_can_replace(&self) -> Result<(), Error> {
-        let archive = self.runs.context.archive();
+        let archive = self.context().archive();
         let mut place = self
             .replacing_permit
             .lock()
@@ -249,7 +255,7 @@ impl<'a> Run<'a> {
         let take = || {
             open_for_append(archive)?;
             ArchiveLock::Ledger.check(archive)?;
-            ArchiveLock::Replacing.acquire_unless(archive, self.runs.context.clock(), &is_cancelled)
+            ArchiveLock::Replacing.acquire_unless(archive, self.context().clock(), &is_cancelled)
         };
         match place.get_or_insert_with(take) {
             Ok(_) => Ok(()),
@@ -259,7 +265,7 @@ impl<'a> Run<'a> {
 
     /// Returns the last run of an agent, and the version that its memory has by the ledger.
     fn last_run_seen(&self, agent: &str) -> LastRunSeen {
-        let history = self.runs.ledger.history(agent).unwrap_or_default();
+        let history = self.context().history(agent).unwrap_or_default();
         LastRunSeen {
             version: history.pushed_versions.first().copied(),
             run: history.last_run.map(|it| it.run),
@@ -270,18 +276,18 @@ impl<'a> Run<'a> {
     /// transaction record names: recovery settles these.
     fn remove_stale_files(&self) {
         let agents = self.plan.steps.iter();
-        let agents = agents.filter_map(|step| self.runs.context.agent(&step.agent).ok());
-        let journals = self.runs.journals.as_ref();
-        for error in self.runs.entries.remove_stale_files(agents, journals) {
+        let agents = agents.filter_map(|step| self.context().agent(&step.agent).ok());
+        let (entries, journals) = (self.context().entries(), self.context().journals());
+        for error in entries.remove_stale_files(agents, journals) {
             self.report_error(error.with_context("sweeping"));
         }
     }
 
     fn new_event(&self, agent: &str) -> RunEvent {
-        let trigger = self.runs.context.trigger();
-        let user = self.runs.context.user();
+        let trigger = self.context().trigger();
+        let user = self.context().user();
         let event = RunEvent::new(&self.id, self.plan.operation, trigger, user, agent);
-        let Ok(agent) = self.runs.context.agent(agent) else {
+        let Ok(agent) = self.context().agent(agent) else {
             return event;
         };
         let address = RecordedAddress::from_agent(agent);
@@ -296,7 +302,7 @@ impl<'a> Run<'a> {
     /// Recovers agents that the plan skips: after a crash behind the swap, a memory is clean but
     /// the transaction is still open.
     fn recover_skipped(&self) {
-        let journals = match self.runs.journals.list() {
+        let journals = match self.context().journals().list() {
             Ok(left) => left,
             Err(error) => return self.report_error(error),
         };
@@ -305,7 +311,7 @@ impl<'a> Run<'a> {
         let skipped = skipped.filter(|skipped| skipped.kind != Some(ErrorKind::Busy));
         let agents: Vec<&Agent> = skipped
             .filter(|skipped| names.contains(skipped.agent.as_str()))
-            .filter_map(|skipped| self.runs.context.agent(&skipped.agent).ok())
+            .filter_map(|skipped| self.context().agent(&skipped.agent).ok())
             .collect();
         let settle = |agent: &Agent| {
             let settled = self.lock_agent(agent).and_then(|lock| {
@@ -342,7 +348,7 @@ impl<'a> Run<'a> {
 
     /// Writes a line to `reset.log` and to the progress callback.
     fn log_line(&self, text: &str) {
-        let line = run_log::format_line(self.runs.context.clock().now(), text);
+        let line = run_log::format_line(self.context().clock().now(), text);
         let mut shared = self.shared();
         shared.pending_log_lines.push(line.clone());
         (shared.progress)(RunProgress::LogLine(line));
@@ -351,7 +357,7 @@ impl<'a> Run<'a> {
     /// Writes the pending lines to `reset.log`.
     fn write_log_lines(&self) {
         let lines = std::mem::take(&mut self.shared().pending_log_lines);
-        if let Err(error) = run_log::append_lines(self.runs.context.archive(), &lines) {
+        if let Err(error) = run_log::append_lines(self.context().archive(), &lines) {
             self.report_error(error);
         }
     }
@@ -374,7 +380,7 @@ impl<'a> Run<'a> {
 
     /// Removes the journal of an ended turn; a failure is reported.
     fn remove_journal(&self, path: &Path) {
-        if let Err(error) = self.runs.journals.remove(path) {
+        if let Err(error) = self.context().journals().remove(path) {
             self.report_error(error);
         }
     }

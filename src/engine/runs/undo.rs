@@ -7,7 +7,7 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::content::{ContentPart, ContentParts, Replacement, UndoSources};
+use super::content::{ContentPart, ContentParts, Replacement};
 use super::plan::{FileSource, PlannedFile};
 use super::push::{KeptBytes, PushContent};
 use crate::archive::{EntryKind, WrittenEntry, strip_scratch_header};
@@ -15,6 +15,7 @@ use crate::base::digest::Digest;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::boundary::{Baseline, BoundaryRule};
 use crate::config::Agent;
+use crate::engine::context::Context;
 use crate::engine::watch::classify::MemoryAccumulator;
 use crate::store::address::RecordedAddress;
 use crate::store::record::{FileChange, FileState, RunEvent};
@@ -62,7 +63,7 @@ impl InstallSource {
 
     /// Replaces the baseline to install by what a push makes of it. Returns the offset in the
     /// memory of scratch that is still to be appended from the entry, whatever its size.
-    pub fn apply_push(&mut self, sources: &UndoSources, push: PushContent) -> Result<Option<u64>> {
+    pub fn apply_push(&mut self, context: &Context, push: PushContent) -> Result<Option<u64>> {
         let mut parts = ContentParts(vec![ContentPart::Bytes(Arc::new(push.head))]);
         let offset = match push.scratch {
             KeptBytes::From(offset) => Some(offset),
@@ -71,7 +72,7 @@ impl InstallSource {
                 None
             }
         };
-        (self.state, _) = parts.measure(sources)?;
+        (self.state, _) = parts.measure(context)?;
         self.replacement = Replacement::File(parts);
         Ok(offset)
     }
@@ -101,11 +102,11 @@ fn check_address(agent: &Agent, event: &RunEvent) -> Result<()> {
 
 /// Returns the reason if retention has deleted an entry.
 fn retired_entry_reason(
-    sources: &UndoSources,
+    context: &Context,
     records: &AgentRecords,
     entry: &WrittenEntry,
 ) -> Option<String> {
-    let (time, run) = records.retired_by(sources, &entry.path)?;
+    let (time, run) = records.retired_by(context, &entry.path)?;
     Some(format!(
         "its entry {} was deleted by retention on {} (run {run})",
         entry.path.display(),
@@ -118,7 +119,7 @@ fn retired_entry_reason(
 /// # Errors
 /// An entry is missing or does not match the ledger; the undo then restores nothing.
 pub(in crate::engine) fn rebuild_source(
-    sources: &UndoSources,
+    context: &Context,
     agent: &Agent,
     records: &AgentRecords,
 ) -> Result<InstallSource> {
@@ -128,17 +129,17 @@ pub(in crate::engine) fn rebuild_source(
     check_address(agent, event).map_err(cannot_undo)?;
     // What the run displaced counts, which need not be what it captured before.
     if records.has_kept_object()
-        && let Some(kept) = find_kept_object(sources, agent, records)?
+        && let Some(kept) = find_kept_object(context, agent, records)?
     {
         return Ok(kept);
     }
     let late_writes = late_writes(records);
     match &event.change.before {
         Some(FileState::Special(special)) if late_writes.is_empty() => {
-            let error = || displaced_object_error(sources, agent, records, special);
+            let error = || displaced_object_error(context, agent, records, special);
             removed_link(records).ok_or_else(error)
         }
-        _ => rebuild_file(sources, agent, records, &late_writes).map_err(cannot_undo),
+        _ => rebuild_file(context, agent, records, &late_writes).map_err(cannot_undo),
     }
 }
 
@@ -168,7 +169,7 @@ fn late_writes(records: &AgentRecords) -> Vec<(&RunEvent, &WrittenEntry)> {
 
 /// Rebuilds a memory that was absent or a file when it was displaced, from its entries.
 fn rebuild_file(
-    sources: &UndoSources,
+    context: &Context,
     agent: &Agent,
     records: &AgentRecords,
     late_writes: &[(&RunEvent, &WrittenEntry)],
@@ -196,27 +197,27 @@ fn rebuild_file(
     let is_whole = late.first().is_some_and(|first| first.base.is_none());
     let entries = event.change.entry.iter().filter(|_| !is_whole);
     for entry in entries.chain(late.iter().copied()) {
-        if let Some(reason) = retired_entry_reason(sources, records, entry) {
+        if let Some(reason) = retired_entry_reason(context, records, entry) {
             return refuse(reason);
         }
     }
     let candidates = if is_whole {
         vec![ContentParts(Vec::new())]
     } else {
-        rebuild_candidates(sources, agent, event)?
+        rebuild_candidates(context, agent, event)?
     };
     let expected = late.last().map_or(before, |last| last.whole_content().0);
     for mut parts in candidates {
         let late_parts = late.iter().map(|it| ContentPart::Entry(it.path.clone(), 0));
         parts.0.extend(late_parts);
-        let (state, _) = parts.measure(sources)?;
+        let (state, _) = parts.measure(context)?;
         if state.digest() == Some(expected) {
             // Its owner and mode are in the record that names it.
             let named_by = late_writes.last().map_or(event, |(of, _)| of);
             return Ok(InstallSource {
                 replacement: Replacement::File(parts),
                 state,
-                attributes: sources.ledger.event_attributes(named_by)?,
+                attributes: context.ledger().event_attributes(named_by)?,
                 baseline: boundary_version(event),
             });
         }
@@ -224,7 +225,7 @@ fn rebuild_file(
     let message = "what was archived does not match the ledger";
     Err(Error::new(ErrorKind::Integrity, message).with_hint(format!(
         "`{}` names the entry; something changed it",
-        sources.context.command_line("log")
+        context.command_line("log")
     )))
 }
 
@@ -233,7 +234,7 @@ fn rebuild_file(
 /// # Errors
 /// An entry is missing or does not match the ledger.
 pub(in crate::engine) fn rebuild_files(
-    sources: &UndoSources,
+    context: &Context,
     agent: &Agent,
     records: &AgentRecords,
 ) -> Result<Vec<PlannedFile>> {
@@ -241,16 +242,12 @@ pub(in crate::engine) fn rebuild_files(
     let cannot_undo =
         |error: Error| error.with_context(format!("run {} cannot be undone", event.run));
     check_address(agent, event).map_err(cannot_undo)?;
-    let files = (0..event.files.len()).map(|file| rebuild_planned(sources, records, file));
+    let files = (0..event.files.len()).map(|file| rebuild_planned(context, records, file));
     files.collect::<Result<_>>().map_err(cannot_undo)
 }
 
 /// Rebuilds one file of an edit.
-fn rebuild_planned(
-    sources: &UndoSources,
-    records: &AgentRecords,
-    file: usize,
-) -> Result<PlannedFile> {
+fn rebuild_planned(context: &Context, records: &AgentRecords, file: usize) -> Result<PlannedFile> {
     let change = &records.record.event.files[file];
     let refuse = |reason: String| Err(Error::new(ErrorKind::Conflict, reason));
     let Some(path) = &change.path else {
@@ -269,7 +266,7 @@ fn rebuild_planned(
     let entries: Vec<&WrittenEntry> = first.chain(late.iter().copied()).collect();
     if let Some(reason) = entries
         .iter()
-        .find_map(|entry| retired_entry_reason(sources, records, entry))
+        .find_map(|entry| retired_entry_reason(context, records, entry))
     {
         return refuse(reason);
     }
@@ -288,7 +285,7 @@ fn rebuild_planned(
         Some(digest) => {
             let paths = entries.iter().map(|entry| entry.path.clone()).collect();
             let source = FileSource::Entries(paths);
-            let (state, _) = source.to_parts().measure(sources)?;
+            let (state, _) = source.to_parts().measure(context)?;
             if state.digest() != Some(digest) {
                 let message = format!("the entries of {} do not match the ledger", path.display());
                 return Err(Error::new(ErrorKind::Integrity, message));
@@ -317,16 +314,12 @@ pub(in crate::engine) fn boundary_version(event: &RunEvent) -> Option<Digest> {
 /// Returns the memory as it was read, from its entry and the version that it was split by; where it
 /// held nothing of the agent's, there may be two candidates.
 fn rebuild_candidates(
-    sources: &UndoSources,
+    context: &Context,
     agent: &Agent,
     event: &RunEvent,
 ) -> Result<Vec<ContentParts>> {
     let version = || match event.split_version {
-        Some(split) => sources
-            .context
-            .baseline_versions()
-            .read_version(split)
-            .map(Some),
+        Some(split) => context.baseline_versions().read_version(split).map(Some),
         None => Ok(None),
     };
     let refuse = |why| Err(Error::new(ErrorKind::Conflict, why));
@@ -351,7 +344,7 @@ fn rebuild_candidates(
     match version()? {
         Some(bytes) => Ok(vec![ContentParts(vec![
             ContentPart::Bytes(operator_part_of(&bytes, event, agent)),
-            ContentPart::Entry(entry.path.clone(), scratch_header_length(sources, entry)?),
+            ContentPart::Entry(entry.path.clone(), scratch_header_length(context, entry)?),
         ])]),
         None => refuse("the ledger does not say which baseline it was split by"),
     }
@@ -375,10 +368,9 @@ fn order_late_entries<'a>(lates: &[&'a WrittenEntry]) -> Vec<&'a WrittenEntry> {
 }
 
 /// Returns the current state of a file beside an agent's memory.
-fn read_sibling_state(sources: &UndoSources, agent: &Agent, name: &str) -> Result<FileState> {
-    let directory = sources
-        .context
-        .open_directory_at(agent, &agent.observed_path().with_file_name(name))?;
+fn read_sibling_state(context: &Context, agent: &Agent, name: &str) -> Result<FileState> {
+    let directory =
+        context.open_directory_at(agent, &agent.observed_path().with_file_name(name))?;
     read_file_state(directory.as_ref())
 }
 
@@ -401,17 +393,17 @@ pub(in crate::engine) fn read_file_state(directory: &dyn MemoryDirectory) -> Res
 /// Finds the object that a run displaced unread and kept; `None` if it is not there any more, or on
 /// a host, where it cannot be put back.
 fn find_kept_object(
-    sources: &UndoSources,
+    context: &Context,
     agent: &Agent,
     records: &AgentRecords,
 ) -> Result<Option<InstallSource>> {
     if agent.host().is_some() {
         return Ok(None);
     }
-    let directory = sources.context.open_directory(agent)?;
+    let directory = context.open_directory(agent)?;
     let before = records.record.event.change.before.as_ref();
     for (name, id) in records.kept_objects() {
-        let state = read_sibling_state(sources, agent, name)?;
+        let state = read_sibling_state(context, agent, name)?;
         if is_kept_object(directory.as_ref(), name, id, &state, before)? {
             return Ok(Some(InstallSource {
                 replacement: Replacement::KeptObject {
@@ -429,7 +421,7 @@ fn find_kept_object(
 
 /// Returns why an undo cannot put back what a run displaced after it had captured `special`.
 fn displaced_object_error(
-    sources: &UndoSources,
+    context: &Context,
     agent: &Agent,
     records: &AgentRecords,
     special: &SpecialFile,
@@ -452,7 +444,7 @@ fn displaced_object_error(
     };
     let is_replaced = description.is_some();
     let (fate, hint) = if records.has_kept_object() {
-        kept_object_fate(sources, agent, records, special)
+        kept_object_fate(context, agent, records, special)
     } else if !is_replaced && event.change.method == Some(SwapMethod::Create) {
         ("was gone when the memory was created".to_string(), None)
     } else if !is_replaced && *special == SpecialFile::Leased {
@@ -461,7 +453,7 @@ fn displaced_object_error(
     } else if !is_replaced && *special == SpecialFile::Directory {
         // Its run was killed before it recorded the name.
         let fate = "was kept beside the memory under a name that begins with .shepherd-";
-        let log = sources.context.command_line("log");
+        let log = context.command_line("log");
         let hint = format!("the notes of that run in `{log}` name it; move it back by hand");
         (fate.to_string(), Some(hint))
     } else {
@@ -493,7 +485,7 @@ fn remote_link_hint(agent: &Agent) -> String {
 
 /// Returns what became of the object that a run kept and that cannot be put back, and a hint.
 fn kept_object_fate(
-    sources: &UndoSources,
+    context: &Context,
     agent: &Agent,
     records: &AgentRecords,
     special: &SpecialFile,
@@ -507,7 +499,7 @@ fn kept_object_fate(
         return (format!("is kept as {}", newest.display()), Some(hint));
     }
     let mut found = objects.iter().zip(paths).map(|((name, _), path)| {
-        let state = read_sibling_state(sources, agent, name);
+        let state = read_sibling_state(context, agent, name);
         (path, state)
     });
     let Some((path, state)) = found.find(|(_, state)| !matches!(state, Ok(FileState::Absent)))
@@ -570,10 +562,10 @@ fn operator_part_of(version: &[u8], event: &RunEvent, agent: &Agent) -> Arc<Vec<
 }
 
 /// Length of the two header lines of a scratch entry.
-fn scratch_header_length(sources: &UndoSources, entry: &WrittenEntry) -> Result<u64> {
+fn scratch_header_length(context: &Context, entry: &WrittenEntry) -> Result<u64> {
     let mut head = Vec::new();
-    let file = sources.context.archive().open_entry(&entry.path)?;
-    let path = sources.context.archive().root().join(&entry.path);
+    let file = context.archive().open_entry(&entry.path)?;
+    let path = context.archive().root().join(&entry.path);
     file.take(4096)
         .read_to_end(&mut head)
         .map_err(|error| Error::from_io("read", &path, &error))?;

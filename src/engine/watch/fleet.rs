@@ -180,7 +180,7 @@ impl FleetWatcher {
             let _running = running;
             watch.shared_memories.refresh_shared_memories();
             // From here on it is known which agents runs have changed.
-            let _ = watch.ledger.state().take_recorded_agents();
+            let _ = watch.context.ledger().state().take_recorded_agents();
             // The list of hosts arrives before the first status of any.
             let hosts = watch.hosts.host_statuses();
             if hosts.is_empty() || events.send(FleetEvent::HostsChanged(hosts)).is_ok() {
@@ -362,7 +362,7 @@ impl WatchLoop {
     /// Watches what is on file systems that do not hang, and schedules the sweep that finds out which
     /// of the other directories exist.
     fn watch_trusted_directories(&mut self) {
-        self.change_scopes = change_scopes(&self.watch);
+        self.change_scopes = change_scopes(&self.watch.context);
         let trusted = self.trusted_directories();
         let has_others = trusted.len() < self.change_scopes.len();
         let inode_of = |path: PathBuf| self.directory_inode(&path).map(|inode| (path, inode));
@@ -468,7 +468,8 @@ impl WatchLoop {
     fn record_states(&mut self) {
         self.record_due = None;
         self.watch
-            .observations
+            .context
+            .observations()
             .note(&std::mem::take(&mut self.unrecorded));
     }
 

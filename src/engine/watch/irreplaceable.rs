@@ -95,12 +95,12 @@ impl MemoryChecks {
         agent.reset.as_ref()?;
         match self.context.probe_memory(agent) {
             Ok(MemoryObject::Special(special)) => {
-                let history = self.ledger.history(&agent.name).unwrap_or_default();
+                let history = self.context.history(&agent.name).unwrap_or_default();
                 self.misplacement_error(agent, &history, &special)
             }
             Ok(MemoryObject::Absent) => {
                 let directory = self.context.open_directory(agent).ok()?;
-                let history = self.ledger.history(&agent.name).unwrap_or_default();
+                let history = self.context.history(&agent.name).unwrap_or_default();
                 self.find_similar_file(agent, &history, directory.as_ref())?
                     .refusal
             }

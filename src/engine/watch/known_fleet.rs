@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use crate::base::digest::Digest;
 use crate::base::error::Result;
 use crate::config::Agent;
-use crate::store::file::Ledger;
+use crate::engine::context::Context;
 use crate::store::file::ledger::AgentHistory;
 use crate::store::lease::LeaseSurvey;
 
@@ -20,8 +20,8 @@ pub(in crate::engine) struct KnownFleet {
 }
 
 impl KnownFleet {
-    pub fn history(&self, ledger: &Ledger, agent: &Agent) -> Result<AgentHistory> {
+    pub fn history(&self, context: &Context, agent: &Agent) -> Result<AgentHistory> {
         self.ledger_head.clone()?;
-        ledger.state().indexed_history(&agent.name)
+        context.ledger().state().indexed_history(&agent.name)
     }
 }

@@ -218,7 +218,7 @@ impl Observer {
     pub fn observe(&self, agent: &Agent) -> Observation {
         let _span = tracing::debug_span!("observe", agent = agent.name).entered();
         let baselines = Mutex::new(self.baselines.baseline_cache());
-        let subject = self.prepare_subject(agent, self.ledger.history(&agent.name), &baselines);
+        let subject = self.prepare_subject(agent, self.context.history(&agent.name), &baselines);
         self.observe_prepared(subject, false).observation
     }
 
@@ -271,7 +271,7 @@ impl Observer {
         ObservationSubject {
             may_have_journal: known.journaled.contains(&agent.name),
             leases: Some(known.leases.as_ref()),
-            ..self.prepare_subject(agent, known.history(&self.ledger, agent), baselines)
+            ..self.prepare_subject(agent, known.history(&self.context, agent), baselines)
         }
     }
 
@@ -321,10 +321,10 @@ impl Observer {
     /// Prepares agents of one host.
     fn prepare_subjects<'c>(&'c self, agents: &[&'c Agent]) -> Vec<ObservationSubject<'c>> {
         let baselines = Mutex::new(self.baselines.baseline_cache());
-        let journaled = self.journals.agents();
+        let journaled = self.context.journals().agents();
         let subjects = agents.iter().map(|agent| ObservationSubject {
             may_have_journal: journaled.contains(&agent.name),
-            ..self.prepare_subject(agent, self.ledger.history(&agent.name), &baselines)
+            ..self.prepare_subject(agent, self.context.history(&agent.name), &baselines)
         });
         subjects.collect()
     }
@@ -409,7 +409,7 @@ impl Observer {
         agent: &'c Agent,
         baselines: &Mutex<BaselineCache<'c>>,
     ) -> ObservedAgent {
-        let history = self.ledger.history(&agent.name);
+        let history = self.context.history(&agent.name);
         self.observe_prepared(self.prepare_subject(agent, history, baselines), true)
     }
 
@@ -635,7 +635,7 @@ impl Observer {
         let agent = subject.agent;
         let held = match subject.leases {
             Some(leases) => leases.find_held(&agent.name),
-            None => self.leases.find_held(&agent.name),
+            None => self.context.leases().find_held(&agent.name),
         };
         match held {
             Some(held) => {
@@ -649,7 +649,9 @@ impl Observer {
             }
             // This has no state of its own: the classification of the memory holds.
             // A run may have ended since the journals were listed.
-            None if subject.may_have_journal && self.journals.has_journal(&agent.name) => {
+            None if subject.may_have_journal
+                && self.context.journals().has_journal(&agent.name) =>
+            {
                 conditions.add(State::Clean, self.describe_unsettled_run(agent));
             }
             None => {}

@@ -84,9 +84,9 @@ impl Observer {
     fn read_known_fleet(&self) -> KnownFleet {
         self.shared_memories.refresh_shared_memories();
         KnownFleet {
-            journaled: self.journals.agents(),
-            leases: self.leases.survey(),
-            ledger_head: self.ledger.state().head(),
+            journaled: self.context.journals().agents(),
+            leases: self.context.leases().survey(),
+            ledger_head: self.context.ledger().state().head(),
         }
     }
 
@@ -106,14 +106,14 @@ impl Observer {
         known: &KnownFleet,
         seen: impl Iterator<Item = &'o mut Observation>,
     ) {
-        if self.ledger.state().head() == known.ledger_head {
+        if self.context.ledger().state().head() == known.ledger_head {
             return;
         }
         for seen in seen {
             let Ok(agent) = self.context.agent(&seen.agent) else {
                 continue;
             };
-            let history = self.ledger.state().indexed_history(&agent.name);
+            let history = self.context.ledger().state().indexed_history(&agent.name);
             let is_known = history.is_ok_and(|history| history.last_run == seen.last_run);
             if !is_known && agent.host().is_none() {
                 *seen = self.observe(agent);

@@ -15,13 +15,15 @@ impl Observer {
         &self,
         seen: impl IntoIterator<Item = &'o Observation>,
     ) -> Result<()> {
-        self.observations.save_fleet(&mut seen.into_iter())
+        self.context
+            .observations()
+            .save_fleet(&mut seen.into_iter())
     }
 
     /// Loads the observations of the last session. The scan of the texts that they are about is not
     /// repeated, unless another user may have written them.
     pub fn load_observations(&self) -> SavedObservations {
-        let saved = self.observations.load_fleet();
+        let saved = self.context.observations().load_fleet();
         if saved.is_own {
             self.content_cache.keep_findings(&saved.observations);
         }

@@ -14,7 +14,7 @@ use super::{
 use crate::archive::{EntryKind, is_quarantined};
 use crate::base::clock::MAX_CLOCK_LEAD;
 use crate::config::Agent;
-use crate::engine::records::Reports;
+use crate::engine::context::Context;
 use crate::lint::ScanSummary;
 use crate::store::observations::StateChange;
 use crate::store::record::{LedgerRecord, Operation, Outcome, RunEvent};
@@ -71,7 +71,7 @@ struct RunOutcome {
 
 /// Collects a report.
 pub(super) struct ReportCollector<'e> {
-    reports: &'e Reports,
+    context: &'e Context,
     since: DateTime<FixedOffset>,
     until: DateTime<FixedOffset>,
     runs: HashMap<String, RunOutcome>,
@@ -95,12 +95,12 @@ pub(super) struct ReportCollector<'e> {
 
 impl<'e> ReportCollector<'e> {
     pub fn new(
-        reports: &'e Reports,
+        context: &'e Context,
         since: DateTime<FixedOffset>,
         until: DateTime<FixedOffset>,
     ) -> ReportCollector<'e> {
         ReportCollector {
-            reports,
+            context,
             since,
             until,
             runs: HashMap::new(),
@@ -324,7 +324,7 @@ impl<'e> ReportCollector<'e> {
             period.ended_by = success.map(|it| it.operation);
             let ends = period.ended.into_iter().chain(success.map(|it| it.time));
             period.ended = ends.min();
-            let known = self.reports.observations.known_state(&period.agent);
+            let known = self.context.observations().known_state(&period.agent);
             if period.ended.is_none() && known.is_none_or(|known| known.state != period.began.to) {
                 let since = known.map(|known| known.since);
                 period.ended = since.filter(|since| *since >= began).or(Some(began));
@@ -334,7 +334,7 @@ impl<'e> ReportCollector<'e> {
     }
 
     fn agent(&self, name: &str) -> Option<&'e Agent> {
-        self.reports.context.config().agent(name)
+        self.context.config().agent(name)
     }
 
     /// Returns the periods with these states that were open at some time since the moment, by what

@@ -99,7 +99,7 @@ impl ArchiveSearch {
     /// Returns the directories of the agents that a query allows.
     pub(super) fn searched_directories(&self, query: &Query) -> Result<Vec<EntryDirectory>> {
         let filter = &query.filter;
-        let mut directories = self.entries.entry_directories()?;
+        let mut directories = self.context.entries().entry_directories()?;
         directories.retain(|directory| {
             let is_left = directory.has_left();
             filter.has_left.is_none_or(|it| it == is_left)

@@ -121,7 +121,7 @@ impl ArchiveSearch {
             .context
             .archive()
             .find_entry(entry)?
-            .ok_or_else(|| self.entries.unknown_entry_error(entry))?;
+            .ok_or_else(|| self.context.entries().unknown_entry_error(entry))?;
         let text = self.read_entry_text(entry, max_bytes)?.bytes;
         let title = entry.display().to_string();
         match other {
@@ -206,7 +206,7 @@ impl ArchiveSearch {
     /// There is none: the original tool wrote it, or the record is gone; or the ledger cannot be read.
     pub fn record_of_entry(&self, entry: &Path) -> Result<LedgerRecord> {
         let mut found = None;
-        let unread = self.ledger.for_each_record_backwards(|record| {
+        let unread = self.context.ledger().for_each_record_backwards(|record| {
             if record.event.entries().any(|it| it.path == entry) {
                 found = Some(record);
             }

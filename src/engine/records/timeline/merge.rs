@@ -45,8 +45,9 @@ impl Timelines {
                 }
             };
             listed.extend(entries.iter().map(|it| it.path.clone()));
-            let others = self.entries.agents_of_directory(directory).into_iter();
-            let others: Vec<&str> = others.filter(|it| *it != subject.agent).collect();
+            let others = self.context.entries().agents_of_directory(directory);
+            let others = others.into_iter().filter(|it| *it != subject.agent);
+            let others: Vec<&str> = others.collect();
             let unrecorded = entries.into_iter().filter(|it| !scanned.names(&it.path));
             self.add_unrecorded(unrecorded, directory, &others, &mut disk, notes);
             // Whose the others were is not known any more.

@@ -55,7 +55,7 @@ impl Timelines {
         notes: &mut Vec<String>,
     ) -> Result<ScannedLedger> {
         let agent = subject.agent.as_str();
-        let (mut back, _) = self.ledger.scan_backwards()?;
+        let (mut back, _) = self.context.ledger().scan_backwards()?;
         let mut unread = None;
         let mut marks = UndoMarks::default();
         let mut found = ScannedLedger::default();

@@ -39,7 +39,7 @@ impl Timelines {
                     let directories = BTreeSet::from([PathBuf::from(&agent.archive_subdir)]);
                     return Ok(ResolvedSubject::known(name, directories));
                 }
-                let directories = self.entries.entry_directories()?.into_iter();
+                let directories = self.context.entries().entry_directories()?.into_iter();
                 let mut left = directories.filter(|it| it.has_left());
                 match left.find(|it| it.names().any(|known| known == *name)) {
                     Some(found) => self.resolve_left_agent(&found.path, goes_on),
@@ -52,7 +52,8 @@ impl Timelines {
             }
             TimelineSubject::Entry(path) => {
                 let directory = agent_directory_of(path);
-                match self.entries.agents_of_directory(directory).as_slice() {
+                let agents = self.context.entries().agents_of_directory(directory);
+                match agents.as_slice() {
                     [] => self.resolve_left_agent(directory, goes_on),
                     [one] => {
                         let directories = BTreeSet::from([directory.to_path_buf()]);
@@ -92,7 +93,7 @@ impl Timelines {
         directory: &Path,
         goes_on: &dyn Fn() -> bool,
     ) -> Result<Option<String>> {
-        let (mut back, _) = self.ledger.scan_backwards()?;
+        let (mut back, _) = self.context.ledger().scan_backwards()?;
         let mut unread = None;
         while goes_on()
             && let Some((_, record)) = back.next_readable(&mut unread, |it| !it.agent.is_empty())?

@@ -55,7 +55,7 @@ impl<'a> MemoryCapture<'_, 'a> {
         may_wait_for_lease: bool,
     ) -> Result<Option<Captured>, EarlyEnd> {
         let (runs, step) = (self.run.runs, queued.step);
-        let history = runs.ledger.known_history(&agent.name)?;
+        let history = runs.context.ledger().known_history(&agent.name)?;
         let references = self.load_references(agent, step, &history)?;
         let now = runs.context.clock().now();
         let mut reading = MemoryAccumulator::default();
@@ -90,7 +90,7 @@ impl<'a> MemoryCapture<'_, 'a> {
         let appended_to = self.run.check_undo(agent, step, &source, event)?;
         event.kept_scratch = push.as_ref().map(|push| push.summary.clone());
         let kept_offset = push
-            .map(|push| source.apply_push(&self.run.runs.undo_sources, push))
+            .map(|push| source.apply_push(self.run.context(), push))
             .transpose()?;
         event.change.after = Some(source.state.clone());
         let is_absent = object == MemoryObject::Absent;
@@ -187,7 +187,7 @@ impl<'a> MemoryCapture<'_, 'a> {
         reading: &MemoryAccumulator,
     ) {
         event.boundary = classification.boundary;
-        event.drift = classification.count_drift(&reading.prefix, self.run.runs.context.clock());
+        event.drift = classification.count_drift(&reading.prefix, self.run.context().clock());
         if let MemoryObject::File(_) = object {
             event.scratch_lines = Some(classification.scratch_lines);
             if let Some(reason) = describe_oversize(reading.size, agent.max_memory_size()) {
@@ -334,12 +334,12 @@ impl<'a> MemoryCapture<'_, 'a> {
         if let (Some(skip), Replacement::File(parts)) =
             (captured.append_offset, &mut captured.source.replacement)
         {
-            let (_, whole_lines) = parts.measure(&runs.undo_sources)?;
+            let (_, whole_lines) = parts.measure(&runs.context)?;
             if !whole_lines {
                 parts.0.push(ContentPart::Bytes(Arc::new(b"\n".to_vec())));
             }
             parts.0.push(ContentPart::Entry(written.path.clone(), skip));
-            (captured.source.state, _) = parts.measure(&runs.undo_sources)?;
+            (captured.source.state, _) = parts.measure(&runs.context)?;
             change.after = Some(captured.source.state.clone());
         }
         Ok(unsynced)
@@ -353,8 +353,7 @@ impl<'a> MemoryCapture<'_, 'a> {
         let checked = self.run.shared().drafted_versions.insert(version.digest());
         let draft = checked.then(|| {
             self.run
-                .runs
-                .context
+                .context()
                 .baseline_versions()
                 .start_version(version.digest(), version.bytes())
         });
@@ -372,7 +371,7 @@ impl<'a> MemoryCapture<'_, 'a> {
     /// # Errors
     /// The ledger cannot be read, or the archive cannot be written.
     pub(super) fn store_found_version(&self, agent: &str, version: Digest) -> Result<bool> {
-        let history = self.run.runs.ledger.history(agent)?;
+        let history = self.run.context().history(agent)?;
         if history.pushed_versions.first() == Some(&version) {
             return Ok(false);
         }
@@ -380,14 +379,13 @@ impl<'a> MemoryCapture<'_, 'a> {
             .run
             .shared()
             .baselines
-            .load(self.run.runs.context.agent(agent)?);
+            .load(self.run.context().agent(agent)?);
         // The file may have changed since the plan.
         let Some(baseline) = loaded.ok().filter(|it| it.digest() == version) else {
             return Ok(false);
         };
         self.run
-            .runs
-            .context
+            .context()
             .baseline_versions()
             .store(baseline.bytes())?;
         Ok(true)
@@ -404,7 +402,7 @@ impl<'a> MemoryCapture<'_, 'a> {
         let failed_attempt = match &queued.failed_attempt {
             Some(attempt) => Some(attempt.clone()),
             None => {
-                let history = self.run.runs.ledger.known_history(&agent.name)?;
+                let history = self.run.context().ledger().known_history(&agent.name)?;
                 history.failed_attempt.map(|attempt| *attempt)
             }
         };
@@ -413,7 +411,7 @@ impl<'a> MemoryCapture<'_, 'a> {
         });
         let entry = same.map(|past| past.entry);
         Ok(entry.filter(|entry| {
-            let found = self.run.runs.context.archive().digest_entry(&entry.path);
+            let found = self.run.context().archive().digest_entry(&entry.path);
             let is_allowed_place =
                 !agent.archive_findings.has_quarantine() || is_quarantined(&entry.path);
             let is_clean = || {

@@ -24,7 +24,7 @@ impl RunEnding<'_, '_> {
     pub(super) fn finish(&self, mut results: Vec<AgentResult>, began: Instant) -> RunReport {
         let plan = self.run.plan;
         let is_whole_fleet = plan.steps.len() + plan.skipped.len()
-            == self.run.runs.context.config().reset_agents().count();
+            == self.run.context().config().reset_agents().count();
         if is_whole_fleet && plan.operation.installs_baselines() {
             self.run.report_unclaimed_journals();
         }
@@ -34,9 +34,9 @@ impl RunEnding<'_, '_> {
             agents.enumerate().map(|(at, agent)| (agent, at)).collect();
         let place = |result: &AgentResult| places.get(result.agent.as_str()).copied();
         results.sort_by_key(|result| place(result).unwrap_or(usize::MAX));
-        let duration_ms = elapsed_millis(began, self.run.runs.context.clock().instant());
+        let duration_ms = elapsed_millis(began, self.run.context().clock().instant());
         self.record_unchanged(&mut results);
-        let scope = RetentionScope::from_results(self.run.runs.context.config(), &results);
+        let scope = RetentionScope::from_results(self.run.context().config(), &results);
         let (retired, mut notes) = if self.run.is_cancelled() {
             self.skip_retention()
         } else {
@@ -53,7 +53,7 @@ impl RunEnding<'_, '_> {
             retired_entries: retired.entries,
             retired_versions: retired.versions,
             notes,
-            ledger_head: self.run.runs.ledger.recorded_head(),
+            ledger_head: self.run.context().ledger().recorded_head(),
             duration_ms,
         };
         let half = |it: &&AgentResult| it.outcome == Outcome::Ok && it.kind.is_some();
@@ -82,7 +82,7 @@ impl RunEnding<'_, '_> {
             .unwrap_or_else(PoisonError::into_inner);
         drop(place.take());
         self.compact_ledger(&mut report);
-        self.run.runs.ledger.renew_ledger_reserve();
+        self.run.context().ledger().renew_ledger_reserve();
         report
     }
 
@@ -92,7 +92,7 @@ impl RunEnding<'_, '_> {
         if self.run.is_cancelled() {
             return;
         }
-        match self.run.runs.ledger.compact() {
+        match self.run.context().ledger().compact() {
             Ok(None) => return,
             Ok(Some(moved)) => self.run.log_line(&moved.to_string()),
             Err(error) => {
@@ -110,7 +110,7 @@ impl RunEnding<'_, '_> {
     /// Returns the run that has changed an agent since it was found unchanged, with what it did: the
     /// agent is not locked any more.
     fn later_change(&self, unchanged: &UnchangedAgent) -> Option<String> {
-        let history = self.run.runs.ledger.history(&unchanged.event.agent).ok()?;
+        let history = self.run.context().history(&unchanged.event.agent).ok()?;
         let last = history.last_run?;
         let LastRunSeen { run, version } = &unchanged.seen;
         let is_same = *run == Some(last.run.clone())
@@ -144,12 +144,12 @@ impl RunEnding<'_, '_> {
         }
         let names: HashSet<String> = events.iter().map(|event| event.agent.clone()).collect();
         let has_known_address = |event: &RunEvent| {
-            let history = self.run.runs.ledger.history(&event.agent);
+            let history = self.run.context().history(&event.agent);
             let known = history.ok().and_then(|history| history.file_address);
             known.is_some_and(|known| *known == RecordedAddress::from_event(event))
         };
         let merged = merge_unchanged(events, has_known_address);
-        let Err(error) = self.run.runs.ledger.append(merged) else {
+        let Err(error) = self.run.context().ledger().append(merged) else {
             return;
         };
         let is_unchanged =
@@ -214,7 +214,7 @@ impl RunEnding<'_, '_> {
         let note = self
             .run
             .begins_archive
-            .then(|| self.run.runs.ledger.new_archive_note())??;
+            .then(|| self.run.context().ledger().new_archive_note())??;
         self.run.log_line(&note);
         Some(note)
     }
@@ -238,7 +238,7 @@ impl RunEnding<'_, '_> {
             return;
         }
         let messages: Vec<&str> = trouble.iter().map(Error::message).collect();
-        let context = &self.run.runs.context;
+        let context = self.run.context();
         let event = RunEvent {
             outcome: Outcome::Failed,
             note: Some(messages.join("; ")),
@@ -253,7 +253,7 @@ impl RunEnding<'_, '_> {
                 context.user(),
             )
         };
-        if let Err(error) = self.run.runs.ledger.append(vec![event]) {
+        if let Err(error) = self.run.context().ledger().append(vec![event]) {
             self.run
                 .log_line(&format!("cannot record errors of the run: {error}"));
         }

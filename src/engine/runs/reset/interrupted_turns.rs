@@ -98,14 +98,14 @@ impl Runs {
     /// Returns the agents with an interrupted run that a run is about, by its records or because it was
     /// the one that was interrupted. What cannot be read is no error here: the plan of an undo says so.
     pub fn interrupted_agents_of(&self, run: &str) -> Vec<String> {
-        let journals = self.journals.list().unwrap_or_default();
+        let journals = self.context.journals().list().unwrap_or_default();
         if journals.is_empty() {
             return Vec::new();
         }
-        let records = UndoRecords::from_run(&self.undo_sources, run).ok();
+        let records = UndoRecords::from_run(&self.context, run).ok();
         let is_recorded = |agent: &str| records.as_ref().is_some_and(|it| it.get(agent).is_some());
         let is_interrupted = |journal: &Path| {
-            let read = self.journals.read(journal).ok().flatten();
+            let read = self.context.journals().read(journal).ok().flatten();
             read.is_some_and(|(transaction, _)| transaction.event.run == run)
         };
         journals
@@ -131,14 +131,14 @@ impl Runs {
 
     /// Returns those of these agents that have a journal and are not locked by a run.
     fn idle_agents_with_journals(&self, names: &[String]) -> Vec<&Agent> {
-        let left = self.journals.agents();
+        let left = self.context.journals().agents();
         let mut agents: Vec<&Agent> = Vec::new();
         for agent in names
             .iter()
             .filter_map(|name| self.context.agent(name).ok())
         {
             let is_listed = agents.iter().any(|it| it.name == agent.name);
-            let is_idle = || !self.leases.is_held(&agent.name);
+            let is_idle = || !self.context.leases().is_held(&agent.name);
             if !is_listed && left.contains(&agent.name) && is_idle() {
                 agents.push(agent);
             }
@@ -149,12 +149,13 @@ impl Runs {
     fn unrecorded_transactions(&self, agent: &str) -> Result<Vec<Transaction>> {
         let mut found = Vec::new();
         for (_, journal) in self
-            .journals
+            .context
+            .journals()
             .list()?
             .iter()
             .filter(|(name, _)| name == agent)
         {
-            if let Some((transaction, _)) = self.journals.read(journal)?
+            if let Some((transaction, _)) = self.context.journals().read(journal)?
                 && !transaction.is_recorded_by(
                     &self.ledger_events_after(&transaction.event, transaction.ledger_seq)?,
                 )

@@ -230,12 +230,12 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         let Some((first, _)) = self.lost_turns.first() else {
             return;
         };
-        let clock = run.runs.context.clock();
+        let clock = run.context().clock();
         let end = clock.instant() + RECONNECT_TIMEOUT;
         let agent = first.agent;
         while clock.instant() < end
             && !run.is_cancelled()
-            && matches!(run.runs.context.probe_memory(agent), Err(error) if error.cause == FailureCause::Unreachable)
+            && matches!(run.context().probe_memory(agent), Err(error) if error.cause == FailureCause::Unreachable)
         {
             clock.sleep(RECONNECT_INTERVAL);
         }
@@ -270,7 +270,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         lock: Option<Arc<dyn Lease>>,
     ) {
         let FinishedTurn { mut event, kind } = finished;
-        event.duration_ms = elapsed_millis(began_at, self.run.runs.context.clock().instant());
+        event.duration_ms = elapsed_millis(began_at, self.run.context().clock().instant());
         event.note = Some(match event.note {
             Some(note) => format!("{error}; {note}"),
             None => error.to_string(),
@@ -404,7 +404,11 @@ impl<'r, 'a> ResetLane<'r, 'a> {
     fn abort_or_requeue(&mut self, turn: Turn<'a>, early_end: EarlyEnd) {
         let early_end = match early_end {
             EarlyEnd::HostLost(error)
-                if self.run.runs.journals.can_have_journal(&turn.agent.name) =>
+                if self
+                    .run
+                    .context()
+                    .journals()
+                    .can_have_journal(&turn.agent.name) =>
             {
                 return self.lost_turns.push((turn, error));
             }
@@ -484,7 +488,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
     /// first.
     fn start_lease_wait(&self, mut queued: QueuedTurn<'a>) -> QueuedTurn<'a> {
         queued.attempts -= 1;
-        let now = self.run.runs.context.clock().instant();
+        let now = self.run.context().clock().instant();
         queued.leased_since.get_or_insert(now);
         queued
     }
@@ -492,7 +496,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
     /// Takes steps 1 and 2 for the next agents: locks, and entries without names.
     fn begin_turns(&mut self, threads: Threads<'_, '_, 'r>) -> Turns<'a, Vec<Captured>> {
         let run = self.run;
-        let began = run.runs.context.clock().instant();
+        let began = run.context().clock().instant();
         let mut locked: VecDeque<(QueuedTurn<'a>, &'a Agent)> = VecDeque::new();
         let is_alone = self.queue.front().is_some_and(|next| next.is_alone);
         let limit = match threads {
@@ -515,8 +519,8 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         // Read after the locks: no other run of these agents can write a journal from here on.
         let read_journals = || -> Result<_, Error> {
             // Brings the ledger's index up to date: each turn reads it.
-            run.runs.ledger.head()?;
-            run.runs.journals.list()
+            run.context().ledger().head()?;
+            run.context().journals().list()
         };
         let journals = match read_journals() {
             Ok(left) => left,
@@ -539,7 +543,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         }
         while let Some((queued, agent)) = locked.pop_front() {
             done.push(run.capture(queued, agent, &journals));
-            let passed = run.runs.context.clock().instant().duration_since(began);
+            let passed = run.context().clock().instant().duration_since(began);
             if passed > MAX_LOCAL_BATCH_TIME || run.is_cancelled() {
                 break;
             }
@@ -622,7 +626,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
             self.unsettled.push(ReplacedTurn {
                 journal,
                 displaced,
-                deadline: run.runs.context.clock().instant() + SETTLE_TIMEOUT,
+                deadline: run.context().clock().instant() + SETTLE_TIMEOUT,
                 scratch_lines,
                 notes: turn.event.note.take().into_iter().collect(),
                 kind: None,
@@ -649,7 +653,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
 
     /// Waits for late writers, then tries to settle again.
     fn wait_for_writers(&mut self, threads: Threads<'_, '_, 'r>) {
-        let clock = self.run.runs.context.clock();
+        let clock = self.run.context().clock();
         let now = clock.instant();
         let delay = match (self.last_settle_time(), threads.is_some()) {
             (Some(due), _) => due.saturating_duration_since(now),
@@ -678,7 +682,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
                     "the displaced file keeps changing; it stays as {left} until a run finds it \
                      unchanged"
                 )),
-                Ok(()) if run.runs.context.clock().instant() < replaced.deadline => {
+                Ok(()) if run.context().clock().instant() < replaced.deadline => {
                     self.unsettled.push(replaced);
                     continue;
                 }
@@ -750,7 +754,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         } = replaced;
         let mut event = turn.event;
         event.outcome = Outcome::Ok;
-        event.duration_ms = elapsed_millis(turn.began_at, self.run.runs.context.clock().instant());
+        event.duration_ms = elapsed_millis(turn.began_at, self.run.context().clock().instant());
         event.note = (!notes.is_empty()).then(|| notes.join("; "));
         let open_journal = EntryJournal::Open(journal.as_ref());
         let released = self

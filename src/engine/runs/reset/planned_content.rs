@@ -42,7 +42,7 @@ impl Run<'_> {
             });
         };
         let records = self.undo_records(agent, &undo.run)?;
-        undo::rebuild_source(&self.runs.undo_sources, agent, &records)
+        undo::rebuild_source(self.context(), agent, &records)
     }
 
     /// Returns the ledger records that the undo of an agent depends on, up to date.
@@ -53,17 +53,14 @@ impl Run<'_> {
             .unwrap_or_else(PoisonError::into_inner);
         let records = match undone.as_mut() {
             Some(records) => {
-                records.catch_up(&self.runs.undo_sources)?;
+                records.catch_up(self.context())?;
                 records
             }
             None => {
                 let steps = self.plan.steps.iter();
                 let undos = steps.filter_map(|step| Some((&step.agent, step.undone_run.as_ref()?)));
                 let runs = undos.map(|(agent, undo)| (agent.as_str(), undo.run.as_str()));
-                undone.insert(UndoRecords::from_runs(
-                    &self.runs.undo_sources,
-                    &runs.collect(),
-                )?)
+                undone.insert(UndoRecords::from_runs(self.context(), &runs.collect())?)
             }
         };
         records.get(&agent.name).cloned().ok_or_else(|| {

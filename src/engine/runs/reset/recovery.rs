@@ -405,7 +405,7 @@ impl Runs {
         event: &RunEvent,
         after_seq: u64,
     ) -> Result<Vec<RunEvent>> {
-        let (back, _) = self.ledger.scan_backwards()?;
+        let (back, _) = self.context.ledger().scan_backwards()?;
         let mut back = back.stopping_after(after_seq);
         let is_wanted = |run: &str, agent: &str| run == event.run && agent == event.agent;
         let mut events = Vec::new();
@@ -429,7 +429,7 @@ impl Recoverer<'_, '_> {
         agent: &Agent,
         lock: Option<&Arc<dyn Lease>>,
     ) -> Result<Option<FinishedTurn>, Error> {
-        let journals = self.run.runs.journals.list()?;
+        let journals = self.run.context().journals().list()?;
         self.recover_from_journals(agent, &journals, lock)
     }
 
@@ -453,7 +453,8 @@ impl Recoverer<'_, '_> {
         journal_path: &Path,
         lock: Option<&Arc<dyn Lease>>,
     ) -> Result<Option<FinishedTurn>, Error> {
-        let Some((mut transaction, records)) = self.run.runs.journals.read(journal_path)? else {
+        let Some((mut transaction, records)) = self.run.context().journals().read(journal_path)?
+        else {
             self.end_truncated_journal(agent, journal_path, lock)?;
             return Ok(None);
         };
@@ -527,7 +528,7 @@ impl Recoverer<'_, '_> {
     ) -> bool {
         let created = transaction.event.directories.iter().filter(|_| !is_decided);
         let mut expected = created.chain(&transaction.removed_directories);
-        let opened = || self.run.runs.context.open_directory_at(agent, path);
+        let opened = || self.run.context().open_directory_at(agent, path);
         expected.any(|directory| Some(directory.as_path()) == path.parent())
             && matches!(opened(), Err(error) if error.cause == FailureCause::NoDirectory)
     }
@@ -544,8 +545,7 @@ impl Recoverer<'_, '_> {
         let run_names = durable::find_random_names(file_name.as_bytes());
         let directory = match self
             .run
-            .runs
-            .context
+            .context()
             .open_directory_at(agent, agent.observed_path())
         {
             Ok(directory) => Some(directory),
@@ -591,7 +591,7 @@ impl Recoverer<'_, '_> {
             return Ok(None);
         }
         let is_same_memory = transaction.event.memory.as_deref() == Some(agent.observed_path());
-        match self.run.runs.context.open_directory_at(agent, path) {
+        match self.run.context().open_directory_at(agent, path) {
             Ok(directory) => Ok(Some(directory)),
             // It may answer again soon, and then recovery must come before any other change in it.
             Err(error) if is_same_memory && can_become_reachable(agent, &error) => {
@@ -641,7 +641,7 @@ impl Recoverer<'_, '_> {
             .runs
             .ledger_events_after(&transaction.event, transaction.ledger_seq)?;
         let is_recorded = transaction.is_recorded_by(&past);
-        let journal = self.run.runs.journals.open(journal_path)?;
+        let journal = self.run.context().journals().open(journal_path)?;
         let swaps = InterruptedSwaps {
             agent,
             journal: journal.as_ref(),
@@ -694,7 +694,7 @@ impl Recoverer<'_, '_> {
             notes,
             ..
         } = recovery;
-        let clock = self.run.runs.context.clock();
+        let clock = self.run.context().clock();
         let end = clock.instant() + RECOVERY_SETTLE_TIMEOUT;
         let result = loop {
             let mut result = Ok(());
@@ -828,7 +828,7 @@ impl Recoverer<'_, '_> {
             for (number, recorded) in recorded_entries {
                 event.file_changes_mut()[number].entry = recorded;
             }
-            self.run.runs.ledger.append(vec![event.clone()])?;
+            self.run.context().ledger().append(vec![event.clone()])?;
         }
         self.run.screening().end_releases(&released);
         Ok(is_finished_turn.then_some(FinishedTurn { event, kind }))

@@ -137,7 +137,7 @@ impl EntryScreening<'_, '_> {
         if matches!(journal, EntryJournal::LeftForNextRun) || self.is_recorded(agent, entry) {
             return;
         }
-        match self.run.runs.context.archive().release_entry(entry) {
+        match self.run.context().archive().release_entry(entry) {
             Ok(released) => placed.entry = released,
             Err(error) => {
                 let path = entry.path.display();
@@ -153,8 +153,7 @@ impl EntryScreening<'_, '_> {
     fn is_recorded(&self, agent: &Agent, entry: &WrittenEntry) -> bool {
         // Without the ledger, it may.
         self.run
-            .runs
-            .ledger
+            .context()
             .history(&agent.name)
             .ok()
             .is_none_or(|history| {
@@ -171,8 +170,7 @@ impl EntryScreening<'_, '_> {
         let path = &placed.entry.path;
         match self
             .run
-            .runs
-            .context
+            .context()
             .archive()
             .write_redacted_copy(path, &text)
         {
@@ -231,8 +229,7 @@ impl EntryScreening<'_, '_> {
         {
             if let Err(error) = self
                 .run
-                .runs
-                .context
+                .context()
                 .archive()
                 .end_release(quarantined, released)
             {

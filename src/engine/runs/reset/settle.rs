@@ -196,7 +196,7 @@ impl Settlement<'_, '_> {
         change: &mut FileChange,
     ) -> Result<(), Error> {
         if change.before != Some(FileState::Special(special.clone())) {
-            let now = self.run.runs.context.clock().now();
+            let now = self.run.context().clock().now();
             let draft = self
                 .run
                 .memory_capture()
@@ -306,7 +306,7 @@ impl Settlement<'_, '_> {
         {
             return Ok(archived);
         }
-        let now = self.run.runs.context.clock().now();
+        let now = self.run.context().clock().now();
         let mut draft = self.run.runs.scanner.start_entry(self.agent)?;
         let file = read(&mut |bytes| draft.write(bytes))?;
         let written = draft.finish(EntryKind::Late, now)?;
@@ -343,7 +343,7 @@ impl Settlement<'_, '_> {
             size,
             whole_digest: whole.finish(),
         };
-        let now = self.run.runs.context.clock().now();
+        let now = self.run.context().clock().now();
         let written = draft.finish(EntryKind::Appended, now)?.with_base(base);
         Ok(Some(Inspection::Archived(
             Box::new(written),
@@ -358,7 +358,7 @@ impl Settlement<'_, '_> {
         parts: &ContentParts,
         read: FileReader<'_>,
     ) -> Result<bool, TransportError> {
-        let Ok(mut archived) = parts.open_reader(&self.run.runs.undo_sources) else {
+        let Ok(mut archived) = parts.open_reader(self.run.context()) else {
             return Ok(false);
         };
         let mut same = true;

@@ -108,6 +108,6 @@ impl FoundStates<'_> {
             }
         });
         let notes: Vec<StateNote> = found.chain(left).collect();
-        self.runs.observations.note(&notes);
+        self.runs.context.observations().note(&notes);
     }
 }

@@ -150,7 +150,7 @@ impl<'a> Run<'a> {
     }
 
     pub(super) fn ensure_locked(&self, queued: &mut QueuedTurn<'a>) -> Result<&'a Agent, Error> {
-        let agent = self.runs.context.agent(&queued.step.agent)?;
+        let agent = self.context().agent(&queued.step.agent)?;
         if queued.lock.is_none() {
             queued.lock = Some(self.lock_agent(agent)?);
         }
@@ -160,14 +160,14 @@ impl<'a> Run<'a> {
     pub(super) fn lock_agent(&self, agent: &Agent) -> Result<Arc<dyn Lease>, Error> {
         let _span = tracing::debug_span!("lock", agent = agent.name).entered();
         loop {
-            let holder = self.runs.locks.new_lock_holder(&self.id);
-            let locked = self.runs.leases.acquire(&agent.name, &holder);
+            let holder = self.context().locks().new_lock_holder(&self.id);
+            let locked = self.context().leases().acquire(&agent.name, &holder);
             if let Ok(lease) = &locked {
                 tracing::debug!(token = lease.token(), "granted");
             }
             // Another run may have taken the lock between the wait and this attempt.
             let is_busy = matches!(&locked, Err(error) if error.kind() == ErrorKind::Busy);
-            if !is_busy || self.is_cancelled() || !self.runs.locks.wait_lock_interval() {
+            if !is_busy || self.is_cancelled() || !self.context().locks().wait_lock_interval() {
                 return locked;
             }
         }
@@ -181,7 +181,7 @@ impl<'a> Run<'a> {
         journals: &[(String, PathBuf)],
     ) -> CaptureOutcome<'a> {
         queued.attempts += 1;
-        let began = self.runs.context.clock().instant();
+        let began = self.context().clock().instant();
         let files = || -> Result<_, Error> {
             self.recoverer()
                 .recover_from_journals(agent, journals, queued.lock.as_ref())?;
@@ -240,7 +240,7 @@ impl<'a> Run<'a> {
                 let mut new = step.new_directories.iter();
                 error.cause == FailureCause::NoDirectory && new.any(|it| Some(&**it) == parent)
             };
-            match self.runs.context.open_directory_at(agent, path) {
+            match self.context().open_directory_at(agent, path) {
                 Ok(directory) => {
                     hold_lock_guard(directory.as_ref(), lock);
                     Ok(TurnFile::new(path, Some(directory)))
@@ -343,9 +343,12 @@ impl<'a> Run<'a> {
             files: journaled,
             connection_target: connection_target(turn.agent),
             removed_directories: turn.queued.step.removed_directories.clone(),
-            ledger_seq: self.runs.ledger.known_head().0,
+            ledger_seq: self.context().ledger().known_head().0,
         };
-        let (journal, written) = self.runs.journals.create(&turn.agent.name, &transaction)?;
+        let (journal, written) = self
+            .context()
+            .journals()
+            .create(&turn.agent.name, &transaction)?;
         unsynced.extend(written);
         // The entries must not be recorded before their names are on the disk.
         turn.event
@@ -376,7 +379,7 @@ impl<'a> Run<'a> {
 
     /// Creates the directories of the step, and opens them.
     fn create_directories(&self, turn: &mut Turn<'a>) -> Result<(), EarlyEnd> {
-        let (agent, context) = (turn.agent, &self.runs.context);
+        let (agent, context) = (turn.agent, self.context());
         let mut created = Vec::new();
         for path in &turn.queued.step.new_directories {
             let parent = context.open_directory_at(agent, path)?;
@@ -438,7 +441,7 @@ impl<'a> Run<'a> {
                 Some(it) => StagedAttributes::OfDirectoryOwner(it),
                 None => StagedAttributes::Inherited,
             };
-            let mut write = |sink: ByteSink<'_>| parts.write_to(&self.runs.undo_sources, sink);
+            let mut write = |sink: ByteSink<'_>| parts.write_to(self.context(), sink);
             let directory = turn.files[number].directory()?;
             let missing = directory.stage(&prepared.staged_name, &mut write, attributes)?;
             for note in degraded::accepted_degradations(turn.agent, &missing)? {
@@ -475,7 +478,7 @@ impl<'a> Run<'a> {
         lock: Option<&Arc<dyn Lease>>,
     ) -> Result<(), Error> {
         for path in paths {
-            let parent = match self.runs.context.open_directory_at(agent, path) {
+            let parent = match self.context().open_directory_at(agent, path) {
                 Err(error) if error.cause == FailureCause::NoDirectory => continue,
                 parent => parent?,
             };

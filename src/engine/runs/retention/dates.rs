@@ -72,7 +72,8 @@ impl Retention {
     pub(super) fn retention_dates(&self) -> Result<RetentionDates> {
         let now = self.context.clock().now();
         let confirmed = self
-            .ledger
+            .context
+            .ledger()
             .state()
             .last_record_time_before(now - MIN_CONFIRMATION_AGE)?;
         Ok(RetentionDates {
@@ -88,7 +89,12 @@ impl Retention {
     /// # Errors
     /// The ledger cannot be read.
     pub(super) fn describe_unconfirmed_date(&self, dates: &RetentionDates) -> Result<String> {
-        let has_records = self.ledger.state().latest_record_time()?.is_some();
+        let has_records = self
+            .context
+            .ledger()
+            .state()
+            .latest_record_time()?
+            .is_some();
         let since = match dates.confirmed {
             None if has_records => {
                 return Ok(

@@ -150,8 +150,8 @@ impl Retention {
                 event.note = Some(describe_unused_versions(versions.len()));
             }
         }
-        let recorded = self.ledger.append(vec![event]);
-        recorded.map_err(|error| self.ledger.explain_unrecorded_deletion(error))
+        let recorded = self.context.ledger().append(vec![event]);
+        recorded.map_err(|error| self.context.ledger().explain_unrecorded_deletion(error))
     }
 
     fn delete_recorded(&self, part: &ExpiredPart<'_>, deletion: &mut Deletion) {

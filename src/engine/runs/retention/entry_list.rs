@@ -141,7 +141,7 @@ impl Retention {
     /// # Errors
     /// An unknown agent, or an archive that cannot be read.
     fn named_directories(&self, agents: &[String]) -> Result<Vec<EntryDirectory>> {
-        let mut directories = self.entries.entry_directories()?;
+        let mut directories = self.context.entries().entry_directories()?;
         let has_directory = |name: &String| {
             directories
                 .iter()
@@ -161,7 +161,7 @@ impl Retention {
     /// # Errors
     /// The archive cannot be read.
     pub fn agents_with_hidden_quarantine(&self, agents: &[String]) -> Result<Vec<String>> {
-        let mut directories = self.entries.entry_directories()?;
+        let mut directories = self.context.entries().entry_directories()?;
         directories.retain(|directory| {
             let is_named =
                 agents.is_empty() || directory.names().any(|name| agents.contains(&name));

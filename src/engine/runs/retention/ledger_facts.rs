@@ -358,10 +358,13 @@ impl Retention {
     pub(super) fn read_ledger_facts(&self, query: &LedgerQuery<'_>) -> Result<LedgerFacts> {
         let boot = self.context.clock().boot_time();
         let mut pass = LedgerPass::new(self.context.archive(), query);
-        self.ledger.records(None, None)?.for_each(&mut |record| {
-            pass.add_record(record);
-            Ok(())
-        })?;
+        self.context
+            .ledger()
+            .records(None, None)?
+            .for_each(&mut |record| {
+                pass.add_record(record);
+                Ok(())
+            })?;
         pass.facts.record_dates.add_present(boot.as_ref());
         Ok(pass.finish())
     }

@@ -241,7 +241,7 @@ impl Retention {
     pub(super) fn failed_agents(&self) -> Result<FailedAgents> {
         let mut failed = FailedAgents::new();
         for agent in &self.context.config().agents {
-            if let Some(last) = self.ledger.history(&agent.name)?.last_run
+            if let Some(last) = self.context.history(&agent.name)?.last_run
                 && last.outcome.is_failure()
                 && !last.is_archive_full
             {

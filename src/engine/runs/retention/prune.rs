@@ -128,7 +128,7 @@ impl Retention {
         let scope = RetentionScope::from_failures(self.context.config(), failures, named);
         let deletion = self.delete_expired(&run, &plan, &scope)?;
         self.log_pruning(&run, &deletion, &mut report);
-        self.ledger.renew_ledger_reserve();
+        self.context.ledger().renew_ledger_reserve();
         let Deletion {
             entries,
             versions,
@@ -154,13 +154,13 @@ impl Retention {
         let mut locks = Vec::new();
         let mut locked = FailedAgents::new();
         for agent in owners {
-            let holder = self.locks.new_lock_holder(run);
+            let holder = self.context.locks().new_lock_holder(run);
             // The file of its lock is named after it.
             if !is_agent_name(&agent) {
                 locked.insert(agent, "its name is not that of an agent".to_string());
                 continue;
             }
-            match self.leases.acquire(&agent, &holder) {
+            match self.context.leases().acquire(&agent, &holder) {
                 Ok(lock) => locks.push(lock),
                 Err(error) if error.kind() == ErrorKind::Busy => {
                     locked.insert(agent.clone(), error.message().to_string());
@@ -174,7 +174,7 @@ impl Retention {
 
     /// Writes to `reset.log` what was deleted.
     fn log_pruning(&self, run: &str, deletion: &Deletion, report: &mut PruneReport) {
-        report.ledger_head = self.ledger.recorded_head();
+        report.ledger_head = self.context.ledger().recorded_head();
         let problems = report.errors.iter().chain(&deletion.errors);
         let mut lines = deletion.describe(self);
         lines.extend(problems.map(|error| format!("retention: {}", error.message())));

@@ -109,12 +109,12 @@ impl Retention {
     /// One of the sources cannot be read.
     fn versions_in_use(&self) -> Result<HashSet<Digest>> {
         // Before the ledger is read: a journal goes after its record was written.
-        let mut used = self.journals.digests()?;
+        let mut used = self.context.journals().digests()?;
         used.extend(self.edits.draft_bases()?);
         used.extend(self.baselines.sealed_digests()?);
         let mut files = HashSet::new();
         for agent in &self.context.config().agents {
-            let pushed = self.ledger.history(&agent.name)?.pushed_versions;
+            let pushed = self.context.history(&agent.name)?.pushed_versions;
             used.extend(pushed.into_iter().take(KEPT_PUSHED_VERSIONS));
             // No reset pushes a file that cannot be read.
             if let Some(name) = agent.baseline()

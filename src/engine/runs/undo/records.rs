@@ -11,7 +11,7 @@ use chrono::{DateTime, FixedOffset};
 use crate::archive;
 use crate::base::error::{Error, Result};
 use crate::config::Agent;
-use crate::engine::runs::content::UndoSources;
+use crate::engine::context::Context;
 use crate::store::address::RecordedAddress;
 use crate::store::file::ledger::{LedgerScan, ReverseScan, read_undone_runs};
 use crate::store::record::{FileState, LedgerPosition, LedgerRecord, Operation, RunEvent};
@@ -111,11 +111,11 @@ impl UndoRecords {
     /// # Errors
     /// The ledger cannot be read, or its chain is broken.
     pub fn from_last_runs(
-        sources: &UndoSources,
+        context: &Context,
         agents: &[&Agent],
         is_redo: bool,
     ) -> Result<UndoRecords> {
-        let (mut reverse_scan, end) = sources.ledger.scan_backwards()?;
+        let (mut reverse_scan, end) = context.ledger().scan_backwards()?;
         let searches = agents
             .iter()
             .map(|agent| (agent.name.as_str(), RunSearch::new(agent)));
@@ -143,13 +143,13 @@ impl UndoRecords {
         for (name, search) in decided {
             if let Some(change) = search.chosen_change(is_redo) {
                 let position = search.changes[change].position;
-                let record = sources.ledger.read_record_at(position)?;
+                let record = context.ledger().read_record_at(position)?;
                 found.push((position, record, search.skipped_run(change)));
             } else if let Some(reset) = search.last_undone_reset() {
                 undone_resets.insert((*name).to_string(), reset);
             }
         }
-        let mut records = UndoRecords::new(sources, found, end)?;
+        let mut records = UndoRecords::new(context, found, end)?;
         records.undone_resets = undone_resets;
         records.unread = unread;
         Ok(records)
@@ -160,10 +160,10 @@ impl UndoRecords {
     ///
     /// # Errors
     /// As [`UndoRecords::from_last_runs`].
-    pub fn from_run(sources: &UndoSources, run: &str) -> Result<UndoRecords> {
-        let (reverse_scan, end) = sources.ledger.scan_backwards()?;
+    pub fn from_run(context: &Context, run: &str) -> Result<UndoRecords> {
+        let (reverse_scan, end) = context.ledger().scan_backwards()?;
         let (found, unread) = last_changes_of_runs(reverse_scan, |it, _| it == run, usize::MAX)?;
-        let mut records = UndoRecords::new(sources, found, end)?;
+        let mut records = UndoRecords::new(context, found, end)?;
         records.unread = unread;
         Ok(records)
     }
@@ -172,11 +172,11 @@ impl UndoRecords {
     ///
     /// # Errors
     /// As [`UndoRecords::from_last_runs`].
-    pub fn from_runs(sources: &UndoSources, runs: &BTreeMap<&str, &str>) -> Result<UndoRecords> {
-        let (reverse_scan, end) = sources.ledger.scan_backwards()?;
+    pub fn from_runs(context: &Context, runs: &BTreeMap<&str, &str>) -> Result<UndoRecords> {
+        let (reverse_scan, end) = context.ledger().scan_backwards()?;
         let is_wanted = |run: &str, agent: &str| runs.get(agent) == Some(&run);
         let (found, unread) = last_changes_of_runs(reverse_scan, is_wanted, runs.len())?;
-        let mut records = UndoRecords::new(sources, found, end)?;
+        let mut records = UndoRecords::new(context, found, end)?;
         records.unread = unread;
         Ok(records)
     }
@@ -186,18 +186,14 @@ impl UndoRecords {
     /// # Errors
     /// As [`UndoRecords::from_last_runs`].
     pub fn from_record(
-        sources: &UndoSources,
+        context: &Context,
         position: LedgerPosition,
         record: LedgerRecord,
     ) -> Result<UndoRecords> {
-        UndoRecords::new(sources, vec![(position, record, None)], position)
+        UndoRecords::new(context, vec![(position, record, None)], position)
     }
 
-    fn new(
-        sources: &UndoSources,
-        found: Vec<FoundChange>,
-        end: LedgerPosition,
-    ) -> Result<UndoRecords> {
+    fn new(context: &Context, found: Vec<FoundChange>, end: LedgerPosition) -> Result<UndoRecords> {
         let first = found
             .iter()
             .map(|(position, ..)| *position)
@@ -219,7 +215,7 @@ impl UndoRecords {
             let named = written.map(|it| (it.path.clone(), name.clone()));
             records.agent_by_entry.extend(named);
         }
-        records.catch_up(sources)?;
+        records.catch_up(context)?;
         Ok(records)
     }
 
@@ -227,15 +223,15 @@ impl UndoRecords {
     ///
     /// # Errors
     /// As [`UndoRecords::from_last_runs`].
-    pub fn catch_up(&mut self, sources: &UndoSources) -> Result<()> {
-        let path = sources.ledger.path();
+    pub fn catch_up(&mut self, context: &Context) -> Result<()> {
+        let path = context.ledger().path();
         // Few runs are undone; what the others displaced would fill the memory.
         self.undone_runs
             .extend(read_undone_runs(&path, self.position)?);
         let Some(mut scan) = LedgerScan::open_at(&path, self.position)? else {
             return Ok(());
         };
-        let zone = sources.context.clock().zone();
+        let zone = context.clock().zone();
         while let Some(mut record) = scan.next_record()? {
             record.time = zone.at(record.time);
             let event = &record.event;
@@ -373,10 +369,10 @@ impl AgentRecords {
     /// the entry still exists.
     pub fn retired_by(
         &self,
-        sources: &UndoSources,
+        context: &Context,
         entry: &Path,
     ) -> Option<&(DateTime<FixedOffset>, String)> {
-        let path = sources.context.archive().root().join(entry);
+        let path = context.archive().root().join(entry);
         let is_there = archive::is_below_archive(entry) && fs::symlink_metadata(path).is_ok();
         self.retired_entries.get(entry).filter(|_| !is_there)
     }

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use crate::baseline::seal;
-use crate::engine::watch::Watch;
+use crate::engine::context::Context;
 use crate::store::holds::Hold;
 
 #[derive(Clone)]
@@ -37,8 +37,8 @@ impl ChangeTarget {
 pub(super) type ChangeScopes = HashMap<PathBuf, HashMap<OsString, Vec<ChangeTarget>>>;
 
 /// Returns what changes in each directory affect.
-pub(super) fn change_scopes(watch: &Watch) -> ChangeScopes {
-    let config = watch.context.config();
+pub(super) fn change_scopes(context: &Context) -> ChangeScopes {
+    let config = context.config();
     let mut scopes = ChangeScopes::new();
     let mut add = |path: &Path, target: ChangeTarget| {
         if let (Some(directory), Some(name)) = (path.parent(), path.file_name()) {
@@ -60,7 +60,7 @@ pub(super) fn change_scopes(watch: &Watch) -> ChangeScopes {
         if let Some(baseline) = config.baseline_path(agent) {
             add(&baseline, ChangeTarget::Agent(agent.name.clone()));
         }
-        let lock = watch.leases.watched_path(&agent.name);
+        let lock = context.leases().watched_path(&agent.name);
         add(&lock, ChangeTarget::Agent(agent.name.clone()));
     }
     for name in [
@@ -78,9 +78,11 @@ pub(super) fn change_scopes(watch: &Watch) -> ChangeScopes {
     {
         add(path, ChangeTarget::LintFiles);
     }
-    add(&watch.ledger.path(), ChangeTarget::Ledger);
-    add(&watch.holds.location(Hold::Schedule), ChangeTarget::Pauses);
-    add(&watch.observations.watched_path(), ChangeTarget::StateLog);
+    add(&context.ledger().path(), ChangeTarget::Ledger);
+    let schedule = context.holds().location(Hold::Schedule);
+    add(&schedule, ChangeTarget::Pauses);
+    let state_log = context.observations().watched_path();
+    add(&state_log, ChangeTarget::StateLog);
     add(&config.path, ChangeTarget::Config);
     scopes
 }

@@ -135,7 +135,7 @@ impl WatchLoop {
         {
             return;
         }
-        let lock = self.watch.leases.watched_path(&observation.agent);
+        let lock = self.watch.context.leases().watched_path(&observation.agent);
         let locks = lock.parent();
         if locks.is_some_and(|locks| self.rewatch_directory(locks)) {
             self.schedule_read(observation.agent.clone(), now);
@@ -203,7 +203,7 @@ impl WatchLoop {
     /// sweep that follows also finds out which of the others exist.
     pub(super) fn watch_some_directories(&mut self) {
         if self.change_scopes.is_empty() {
-            self.change_scopes = change_scopes(&self.watch);
+            self.change_scopes = change_scopes(&self.watch.context);
             self.directories_to_watch = self.trusted_directories();
         }
         let rest = self.directories_to_watch.len();

@@ -483,7 +483,7 @@ impl PollWorker {
             }
         };
         let notes = self.report_poll(poll, result);
-        if self.watch.observations.has_news(&notes) {
+        if self.watch.context.observations().has_news(&notes) {
             // That may wait for a lock.
             let _ = self.read_steps.send(PollStep::Record(notes));
         } else {
@@ -585,7 +585,7 @@ impl PollWorker {
     }
 
     fn record(&self, notes: &[StateNote]) {
-        self.watch.observations.note(notes);
+        self.watch.context.observations().note(notes);
         self.jobs.add(-1);
     }
 

@@ -110,8 +110,8 @@ impl ObservationStamps {
         StampReader {
             watch: &self.watch,
             shared: Arc::new(self.shared_stamps()),
-            journaled: self.watch.journals.agents(),
-            leases: self.watch.leases.survey(),
+            journaled: self.watch.context.journals().agents(),
+            leases: self.watch.context.leases().survey(),
             baselines: Mutex::default(),
         }
     }
@@ -155,7 +155,8 @@ impl ObservationStamps {
         // Of a ledger that cannot be read, the observations of all agents say why.
         let recorded = self
             .watch
-            .ledger
+            .context
+            .ledger()
             .state()
             .take_recorded_agents()
             .ok()

@@ -37,7 +37,7 @@ impl Observer {
         agent: &'c Agent,
         baselines: &Mutex<BaselineCache<'c>>,
     ) -> Option<MemoryText> {
-        let history = self.ledger.history(&agent.name);
+        let history = self.context.history(&agent.name);
         let subject = self.prepare_subject(agent, history, baselines);
         let current = subject.reference_or_empty();
         let read_at = self.context.clock().now();

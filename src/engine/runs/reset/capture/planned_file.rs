@@ -55,7 +55,7 @@ impl MemoryCapture<'_, '_> {
             baseline: None,
         };
         if let Replacement::File(parts) = &source.replacement
-            && parts.measure(&runs.undo_sources)?.0 != planned.after
+            && parts.measure(&runs.context)?.0 != planned.after
         {
             let message = format!(
                 "the content to install as {} is not the planned one",

@@ -64,7 +64,7 @@ impl<'a> ResetLane<'_, 'a> {
         let ended = std::mem::take(&mut self.ended_turns);
         let unrecorded = ended.iter().filter(|ended| !ended.is_recorded);
         let events: Vec<RunEvent> = unrecorded.map(|ended| ended.event.clone()).collect();
-        let failed = self.run.runs.ledger.append(events).err();
+        let failed = self.run.context().ledger().append(events).err();
         for mut ended in ended {
             if failed.is_none() {
                 self.run.screening().end_releases(&ended.released);
@@ -198,7 +198,7 @@ impl<'a> ResetLane<'_, 'a> {
         let root = runs.context.archive().root();
         let is_archive_full = is_archive_full(&error, &self.site, root);
         let error = if is_archive_full {
-            error.with_hint(runs.ledger.full_archive_hint())
+            error.with_hint(runs.context.ledger().full_archive_hint())
         } else {
             error
         };
@@ -234,9 +234,9 @@ impl<'a> ResetLane<'_, 'a> {
     /// Screens the entries of a turn that failed.
     fn screen_refused(&self, event: &mut RunEvent) -> Vec<ReleasedEntry> {
         let run = self.run;
-        match run.runs.context.agent(&event.agent) {
+        match run.context().agent(&event.agent) {
             Ok(agent) if event.entries().next().is_some() => {
-                let journal = if run.runs.journals.can_have_journal(&agent.name) {
+                let journal = if run.context().journals().can_have_journal(&agent.name) {
                     EntryJournal::LeftForNextRun
                 } else {
                     EntryJournal::Absent
