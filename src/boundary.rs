@@ -231,8 +231,6 @@ pub fn find_boundary(
         return Some(Boundary {
             offset,
             rule,
-            added_lines: 0,
-            removed_lines: 0,
             ..boundary_at_line(memory, &version.separator, line)
         });
     }
@@ -242,12 +240,10 @@ pub fn find_boundary(
         let (added, removed) = count_changed_lines(version.above_separator(), memory);
         return Some(Boundary {
             offset: memory.len(),
-            line: 0,
-            separator_number: 0,
-            separator_count: 0,
             rule: BoundaryRule::Aligned(version.digest),
             added_lines: added,
             removed_lines: removed,
+            ..boundary_at_line(memory, &version.separator, 0)
         });
     }
     let candidates = SeparatorLines::find(memory, &version.separator).eligible;

@@ -58,6 +58,17 @@ pub struct BaselinePlan {
     pub unchanged: Vec<String>,
 }
 
+impl BaselinePlan {
+    /// Creates a plan that changes no file yet.
+    fn new(action: BaselineAction) -> BaselinePlan {
+        BaselinePlan {
+            action,
+            files: Vec::new(),
+            unchanged: Vec::new(),
+        }
+    }
+}
+
 /// A file of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedBaseline {
@@ -192,13 +203,9 @@ impl BaselineEdits {
     /// # Errors
     /// As [`find_baseline_version`](super::BaselineCatalog::find_baseline_version).
     pub fn plan_restore(&self, names: &[String], version: &str) -> Result<BaselinePlan> {
-        let mut plan = BaselinePlan {
-            action: BaselineAction::Restore {
-                version: version.to_string(),
-            },
-            files: Vec::new(),
-            unchanged: Vec::new(),
-        };
+        let mut plan = BaselinePlan::new(BaselineAction::Restore {
+            version: version.to_string(),
+        });
         let known = self.baselines.known_versions()?;
         let seal = self.baselines.accepted_seal().unwrap_or_default().seal;
         let is_checked = self.context.config().general.require_seal != SealRequirement::Never;
@@ -265,13 +272,11 @@ impl BaselineEdits {
         };
         let mut file = self.planned_baseline(name, before, bytes, 0);
         file.is_foreign = is_foreign;
-        Ok(BaselinePlan {
-            action: BaselineAction::Create {
-                source: source.to_string(),
-            },
-            files: vec![file],
-            unchanged: Vec::new(),
-        })
+        let mut plan = BaselinePlan::new(BaselineAction::Create {
+            source: source.to_string(),
+        });
+        plan.files.push(file);
+        Ok(plan)
     }
 
     /// Plans to replace text in baselines, each one once.
@@ -284,11 +289,7 @@ impl BaselineEdits {
         replacement: &TextReplacement,
     ) -> Result<BaselinePlan> {
         let regex = replacement.compile()?;
-        let mut plan = BaselinePlan {
-            action: BaselineAction::Replace,
-            files: Vec::new(),
-            unchanged: Vec::new(),
-        };
+        let mut plan = BaselinePlan::new(BaselineAction::Replace);
         let known = self.baselines.known_versions()?;
         let mut seen = BTreeSet::new();
         let mut budget = PlanBudget::default();

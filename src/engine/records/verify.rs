@@ -84,7 +84,7 @@ pub struct Finding {
 }
 
 /// Where the ledger is, and its head.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LedgerSummary {
     /// The active file.
     pub path: PathBuf,
@@ -127,7 +127,7 @@ pub struct VerifiedCounts {
 }
 
 /// Result of a verification.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Verification {
     /// The ledger.
     pub ledger: LedgerSummary,
@@ -325,18 +325,10 @@ impl Verifier {
         let mut verification = Verification {
             ledger: LedgerSummary {
                 path: self.context.ledger().path(),
-                seq: 0,
-                sha256: Digest::ZERO,
-                segments: 0,
-                torn_bytes: 0,
+                ..LedgerSummary::default()
             },
             is_anchor_valid: anchor.map(|_| false),
-            is_log_valid: None,
-            counts: VerifiedCounts::default(),
-            signed: None,
-            findings: Vec::new(),
-            omitted_findings: 0,
-            notes: Vec::new(),
+            ..Verification::default()
         };
         let mut claims = ArchiveClaims::default();
         // Read the log before the ledger: a run may end in between.

@@ -328,7 +328,6 @@ fn edit_binding(agent: &Agent, files: &[PlannedFile]) -> PlanBinding {
         location: connection_target(agent).unwrap_or_else(|| host_name(agent)),
         content_digest: Digest::of(&text),
         boundary_rule: "files".to_string(),
-        above_digest: Digest::ZERO,
-        kept_scratch: None,
+        ..PlanBinding::default()
     }
 }

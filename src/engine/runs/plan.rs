@@ -78,7 +78,7 @@ pub enum StepAction {
 
 /// The state that a step depends on. Scratch that the agent adds later is not part of it, so an
 /// agent that never stops writing can still be reset.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanBinding {
     /// Where the memory is: host, user and port if it is on a host, and its path.
     #[serde(rename = "place")]
@@ -365,13 +365,7 @@ impl PlanStep {
             host: host_name(agent),
             state: State::Loading,
             action: StepAction::Replace,
-            binding: PlanBinding {
-                location: String::new(),
-                content_digest: Digest::ZERO,
-                boundary_rule: String::new(),
-                above_digest: Digest::ZERO,
-                kept_scratch: None,
-            },
+            binding: PlanBinding::default(),
             entry_kind: None,
             scratch_lines: 0,
             archive_bytes: 0,
@@ -421,12 +415,9 @@ impl SkippedAgent {
         error: &Error,
     ) -> SkippedAgent {
         SkippedAgent {
-            agent: agent.name.clone(),
-            state,
-            reason: error.to_string(),
             kind: Some(error.kind()),
-            baseline: None,
             hints: error.hints().to_vec(),
+            ..SkippedAgent::nothing_to_do(agent, state, error.to_string())
         }
     }
 

@@ -27,7 +27,6 @@ use crate::engine::shared_memories::sharing_error;
 use crate::engine::watch::observe::ObservedAgent;
 use crate::engine::watch::similar_names::SimilarFile;
 use crate::engine::watch::{degraded, parallel};
-use crate::store::address::host_name;
 use crate::store::kept_scratch::{ChosenLines, ScratchRequest, ScratchSelection};
 use crate::store::observation::Protection;
 use crate::store::record::{FileState, Operation};
@@ -428,8 +427,6 @@ impl Planner {
                 .map(|special| self.scanner.describe_special(agent, special)),
         );
         Ok(PlanStep {
-            agent: agent.name.clone(),
-            host: host_name(agent),
             state: seen.observation.state,
             action,
             binding: PlanBinding::new(agent, content, &memory),
@@ -442,22 +439,15 @@ impl Planner {
             },
             added_lines: boundary.map_or(0, |boundary| boundary.added_lines),
             removed_lines: boundary.map_or(0, |boundary| boundary.removed_lines),
-            new_size: 0,
             is_confirmation_typed: !seen.observation.is_intact()
                 || seen.observation.protection == Protection::Typed,
-            protection: agent.protect.into(),
             notes,
-            lint_findings: Vec::new(),
             degradations,
-            undone_run: None,
-            kept_scratch: None,
             behind_version: boundary.and_then(|boundary| match boundary.rule {
                 BoundaryRule::Behind(version) => Some(version),
                 _ => None,
             }),
-            files: Vec::new(),
-            new_directories: Vec::new(),
-            removed_directories: Vec::new(),
+            ..PlanStep::from_unobserved(agent)
         })
     }
 

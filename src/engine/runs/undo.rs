@@ -47,6 +47,16 @@ pub(in crate::engine) struct InstallSource {
 }
 
 impl InstallSource {
+    /// Creates a source without attributes, whose boundary was found with no version.
+    pub fn new(replacement: Replacement, state: FileState) -> InstallSource {
+        InstallSource {
+            replacement,
+            state,
+            attributes: None,
+            baseline: None,
+        }
+    }
+
     /// Whether the memory is what the undo puts in place, where that has no content of its own: no
     /// object, or a symlink.
     pub fn is_in_place(&self, memory: Option<&FileState>) -> bool {
@@ -150,12 +160,8 @@ fn removed_link(records: &AgentRecords) -> Option<InstallSource> {
     let target = event.removed_link_target()?;
     let mut recorded = records.event_and_repairs(event);
     let is_other = records.has_kept_object() || recorded.any(RunEvent::describes_other_object);
-    (!is_other).then(|| InstallSource {
-        replacement: Replacement::Symlink(target.to_vec()),
-        state: FileState::Special(SpecialFile::Symlink(target.to_vec())),
-        attributes: None,
-        baseline: None,
-    })
+    let state = FileState::Special(SpecialFile::Symlink(target.to_vec()));
+    (!is_other).then(|| InstallSource::new(Replacement::Symlink(target.to_vec()), state))
 }
 
 /// Returns the entries of files as a run displaced them, with their records: a write by a process
@@ -184,12 +190,7 @@ fn rebuild_file(
         // captured.
         (Some(_), Some(last)) => last.whole_content().0,
         (Some(_), None) => {
-            return Ok(InstallSource {
-                replacement: Replacement::Absent,
-                state: FileState::Absent,
-                attributes: None,
-                baseline: None,
-            });
+            return Ok(InstallSource::new(Replacement::Absent, FileState::Absent));
         }
         (None, _) => return refuse("the ledger does not record the state before it".to_string()),
     };
@@ -405,15 +406,9 @@ fn find_kept_object(
     for (name, id) in records.kept_objects() {
         let state = read_sibling_state(context, agent, name)?;
         if is_kept_object(directory.as_ref(), name, id, &state, before)? {
-            return Ok(Some(InstallSource {
-                replacement: Replacement::KeptObject {
-                    name: name.to_string(),
-                    id,
-                },
-                state,
-                attributes: None,
-                baseline: None,
-            }));
+            let name = name.to_string();
+            let replacement = Replacement::KeptObject { name, id };
+            return Ok(Some(InstallSource::new(replacement, state)));
         }
     }
     Ok(None)

@@ -277,14 +277,8 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         });
         self.log_replaced(&event);
         self.ended_turns.push(EndedTurn {
-            event,
             is_recorded: true,
-            kind,
-            hints: Vec::new(),
-            scratch_lines: 0,
-            released: Vec::new(),
-            journal_path: None,
-            _lock: lock,
+            ..EndedTurn::new(event, kind, lock)
         });
     }
 
@@ -763,14 +757,10 @@ impl<'r, 'a> ResetLane<'r, 'a> {
             .screen_entries(turn.agent, &mut event, open_journal);
         self.log_replaced(&event);
         self.ended_turns.push(EndedTurn {
-            event,
-            is_recorded: false,
-            kind,
-            hints: Vec::new(),
             scratch_lines,
             released,
             journal_path: is_finished.then(|| journal.path().to_path_buf()),
-            _lock: turn.queued.lock,
+            ..EndedTurn::new(event, kind, turn.queued.lock)
         });
     }
 }

@@ -49,10 +49,8 @@ impl MemoryCapture<'_, '_> {
             draft = Some(runs.scanner.start_entry(agent)?);
         }
         let source = InstallSource {
-            replacement: planned.source.to_replacement(),
-            state: planned.after.clone(),
             attributes: planned.attributes.clone(),
-            baseline: None,
+            ..InstallSource::new(planned.source.to_replacement(), planned.after.clone())
         };
         if let Replacement::File(parts) = &source.replacement
             && parts.measure(&runs.context)?.0 != planned.after

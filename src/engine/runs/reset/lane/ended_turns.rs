@@ -34,8 +34,8 @@ pub(super) struct EndedTurn {
 }
 
 impl EndedTurn {
-    /// Creates the end of a turn that changed no memory.
-    fn untouched(
+    /// Creates the end of a turn that left neither entries to release nor a journal to remove.
+    pub(super) fn new(
         event: RunEvent,
         kind: Option<ErrorKind>,
         lock: Option<Arc<dyn Lease>>,
@@ -135,8 +135,7 @@ impl<'a> ResetLane<'_, 'a> {
                 note: Some("the run was interrupted before its turn".to_string()),
                 ..self.run.new_event(&queued.step.agent)
             };
-            self.ended_turns
-                .push(EndedTurn::untouched(event, kind, None));
+            self.ended_turns.push(EndedTurn::new(event, kind, None));
         }
     }
 
@@ -184,7 +183,7 @@ impl<'a> ResetLane<'_, 'a> {
             seen: self.run.last_run_seen(agent),
         };
         self.run.shared().unchanged_agents.push(unchanged);
-        self.report_result(EndedTurn::untouched(event, None, lock));
+        self.report_result(EndedTurn::new(event, None, lock));
     }
 
     /// Ends an agent with an error, as refused or failed by its kind.
@@ -227,7 +226,7 @@ impl<'a> ResetLane<'_, 'a> {
         self.ended_turns.push(EndedTurn {
             hints: error.hints().to_vec(),
             released,
-            ..EndedTurn::untouched(event, Some(kind), lock)
+            ..EndedTurn::new(event, Some(kind), lock)
         });
     }
 
