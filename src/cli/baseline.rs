@@ -431,7 +431,7 @@ fn show_history(
     let name = resolve_name(context, &engine, file)?;
     let page = engine
         .baseline_catalog()
-        .baseline_history_page(&name, count.unwrap_or(usize::MAX))?;
+        .baseline_history(&name, count.unwrap_or(usize::MAX))?;
     if let Some(error) = &page.unread {
         context.print_warning(format!("older versions cannot be read: {error}"));
     }

@@ -452,10 +452,12 @@ fn version_sealed_elsewhere_is_known_after_a_save() {
                     .save_baseline("scout.md", text.as_bytes(), Some(last));
             last = saved.unwrap().digest;
         }
+        let writer = engine.baseline_files().begin_baseline_change().unwrap();
         engine
             .baseline_edits()
-            .seal_saved_baseline("scout.md", last, true)
+            .seal_saved(&writer, "scout.md", last, true)
             .unwrap();
+        drop(writer);
         let names = ["scout.md".to_string()];
         let plan = engine
             .baseline_edits()
@@ -701,7 +703,8 @@ fn late_bytes_of_a_replaced_baseline_are_in_its_history() {
         .engine()
         .baseline_catalog()
         .baseline_history("scout.md", 9)
-        .unwrap();
+        .unwrap()
+        .versions;
     let restored = history.iter().find(|it| it.operation == Operation::Guard);
     assert_eq!(restored.unwrap().replaced, Some(whole));
     let digits = whole.short_hex(12);

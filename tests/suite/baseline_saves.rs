@@ -46,7 +46,11 @@ fn set_immutable(path: &Path, sign: char) -> bool {
 
 /// The replaced version in the newest record of a baseline.
 fn last_replaced(engine: &Engine, name: &str) -> Option<Digest> {
-    let versions = engine.baseline_catalog().baseline_history(name, 1).unwrap();
+    let versions = engine
+        .baseline_catalog()
+        .baseline_history(name, 1)
+        .unwrap()
+        .versions;
     versions.first()?.replaced
 }
 
@@ -182,7 +186,8 @@ fn object_kept_aside_by_a_kill_is_recorded() {
     let versions = engine
         .baseline_catalog()
         .baseline_history("scout.md", 1)
-        .unwrap();
+        .unwrap()
+        .versions;
     assert_eq!(versions[0].operation, Operation::Repair);
     let note = versions[0].note.as_deref().unwrap();
     assert!(note.contains(&leftover.display().to_string()), "{note}");

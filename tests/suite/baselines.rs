@@ -147,7 +147,8 @@ fn history_has_sealed_pushed_and_saved_versions() {
     let history = engine
         .baseline_catalog()
         .baseline_history("scout.md", 10)
-        .unwrap();
+        .unwrap()
+        .versions;
     let acts: Vec<_> = history
         .iter()
         .map(|it| (it.operation, it.sha256, it.replaced))

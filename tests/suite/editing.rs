@@ -42,9 +42,10 @@ fn seal_of(world: &World, agent: &str) -> SealMatch {
 }
 
 fn seal_saved(engine: &Engine, saved: &[u8]) -> Result<SealReport> {
+    let writer = engine.baseline_files().begin_baseline_change()?;
     engine
         .baseline_edits()
-        .seal_saved_baseline("scout.md", Digest::of(saved), false)
+        .seal_saved(&writer, "scout.md", Digest::of(saved), false)
 }
 
 #[test]

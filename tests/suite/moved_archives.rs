@@ -121,7 +121,8 @@ fn assert_recovered(world: &World, operation: Operation, displaced: &str) {
             .engine()
             .baseline_catalog()
             .baseline_history("scout.md", 99)
-            .unwrap();
+            .unwrap()
+            .versions;
         let naming = versions.iter().filter(|it| it.replaced == Some(digest));
         let naming: Vec<_> = naming.map(|it| it.operation).collect();
         assert_eq!(naming, [operation]);

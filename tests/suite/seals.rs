@@ -358,7 +358,8 @@ fn leftover_of_killed_save_is_stored_and_removed() {
         .engine()
         .baseline_catalog()
         .baseline_history("scout.md", 9)
-        .unwrap();
+        .unwrap()
+        .versions;
     assert!(history.iter().any(|it| it.replaced == Some(digest)));
 }
 

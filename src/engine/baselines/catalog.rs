@@ -460,29 +460,12 @@ impl BaselineCatalog {
         Ok((pushes, unread))
     }
 
-    /// Returns the versions of a baseline in the records that can be read, newest first, at most
-    /// `max_versions`.
-    ///
-    /// # Errors
-    /// As [`BaselineCatalog::baseline_history_page`].
-    pub fn baseline_history(
-        &self,
-        name: &str,
-        max_versions: usize,
-    ) -> Result<Vec<BaselineVersion>> {
-        Ok(self.baseline_history_page(name, max_versions)?.versions)
-    }
-
     /// Returns the versions of a baseline in the ledger, newest first, at most `max_versions`.
     ///
     /// # Errors
     /// The ledger cannot be read, or its chain is broken; in a segment that is damaged, only if no
     /// record behind it is about the baseline.
-    pub fn baseline_history_page(
-        &self,
-        name: &str,
-        max_versions: usize,
-    ) -> Result<BaselineHistoryPage> {
+    pub fn baseline_history(&self, name: &str, max_versions: usize) -> Result<BaselineHistoryPage> {
         let page = self.readable_baseline_history(name, max_versions)?;
         match page.unread {
             Some(error) if page.versions.is_empty() => Err(error),

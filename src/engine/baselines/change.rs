@@ -67,14 +67,6 @@ pub struct KnownVersion {
 }
 
 impl BaselineChange {
-    /// Returns whether the file equals the version that it is compared with.
-    pub fn is_unchanged(&self) -> bool {
-        let known = self.reference.as_ref();
-        let file = self.current.as_ref().ok();
-        file.zip(known)
-            .is_some_and(|(file, known)| *file == *known.bytes)
-    }
-
     /// Lines that accompany the difference: owner, compared version, affected agents, advice.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();

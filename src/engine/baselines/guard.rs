@@ -146,7 +146,7 @@ impl GuardPass {
 /// What the guard does not repeat without end.
 pub(in crate::engine) struct GuardPauses {
     /// Restores that failed.
-    failed: Mutex<Backoff<Error>>,
+    failed: Mutex<Backoff>,
     /// Bytes of versions under seals without a signature.
     stored: Mutex<ByteBudget>,
 }

@@ -234,26 +234,12 @@ impl BaselineEdits {
         Ok(None)
     }
 
-    /// Seals one baseline whose version `saved` was just saved, and nothing else.
-    /// `accepts_lint_errors`: the operator has seen its lint errors.
+    /// Seals one baseline whose version `saved` was just saved, and nothing else, within the change that
+    /// saved it. `accepts_lint_errors`: the operator has seen its lint errors.
     ///
     /// # Errors
     /// [`ErrorKind::Conflict`] if the file is no longer that version; as
     /// [`plan_seal`](super::Seals::plan_seal) and [`apply_seal`](super::Seals::apply_seal).
-    pub fn seal_saved_baseline(
-        &self,
-        name: &str,
-        saved: Digest,
-        accepts_lint_errors: bool,
-    ) -> Result<SealReport> {
-        let writer = self.files.begin_baseline_change()?;
-        self.seal_saved(&writer, name, saved, accepts_lint_errors)
-    }
-
-    /// As [`BaselineEdits::seal_saved_baseline`], within the change that saved it.
-    ///
-    /// # Errors
-    /// As [`BaselineEdits::seal_saved_baseline`].
     pub fn seal_saved(
         &self,
         writer: &BaselineWriter<'_>,
@@ -269,7 +255,7 @@ impl BaselineEdits {
     /// Plans to seal one baseline whose version `saved` was just saved, and nothing else.
     ///
     /// # Errors
-    /// As [`BaselineEdits::seal_saved_baseline`].
+    /// As [`BaselineEdits::seal_saved`].
     fn plan_saved_seal(
         &self,
         name: &str,

@@ -61,7 +61,7 @@ pub(in crate::engine) fn nothing_to_append_to_error(run: &str, action: StepActio
 pub const READ_ONLY_REASON: &str = "protected as read-only";
 
 /// What a step would do to one memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StepAction {
     /// Archive the file and replace it.
@@ -78,7 +78,7 @@ pub enum StepAction {
 
 /// The state that a step depends on. Scratch that the agent adds later is not part of it, so an
 /// agent that never stops writing can still be reset.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PlanBinding {
     /// Where the memory is: host, user and port if it is on a host, and its path.
     #[serde(rename = "place")]
@@ -94,7 +94,7 @@ pub struct PlanBinding {
     pub above_digest: Digest,
     /// What a push keeps: `all`, `none`, or line numbers and the digest of the scratch up to the
     /// last of these lines; `None` in other plans.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[serde(rename = "keep")]
     pub kept_scratch: Option<String>,
 }
@@ -167,7 +167,7 @@ impl<'a> BoundMemory<'a> {
 }
 
 /// What a step of an undo puts back.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct UndoneRun {
     /// The run that is undone.
     pub run: String,
@@ -181,7 +181,7 @@ pub struct UndoneRun {
 }
 
 /// What an undo does with notes that the agent has written since.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UndoMode {
     /// Refuse the undo.
@@ -266,7 +266,7 @@ impl FileSource {
 }
 
 /// One agent of a plan.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PlanStep {
     /// The agent's name.
     pub agent: String,
@@ -299,38 +299,35 @@ pub struct PlanStep {
     #[serde(rename = "typed")]
     pub is_confirmation_typed: bool,
     /// The agent's protection, from the config.
-    #[serde(default)]
     #[serde(rename = "protect")]
     pub protection: Protection,
     /// What the operator should know before confirming.
     pub notes: Vec<String>,
     /// What the lint finds in the baseline and in the scratch that a push keeps, a line each.
-    #[serde(default)]
     #[serde(rename = "lint")]
     pub lint_findings: Vec<String>,
     /// Guarantees that its host lacks, compared with this machine.
-    #[serde(default)]
     #[serde(rename = "weaker")]
     pub degradations: Vec<String>,
     /// The run that an undo undoes; none in other plans.
     #[serde(rename = "undo")]
     pub undone_run: Option<UndoneRun>,
     /// What a push keeps of the scratch; none in other plans.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[serde(rename = "kept")]
     pub kept_scratch: Option<KeptScratch>,
     /// The version whose rules the memory has, if it is behind the baseline.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[serde(rename = "behind")]
     pub behind_version: Option<Digest>,
     /// The files that an edit changes; empty where the step is about the memory.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<PlannedFile>,
     /// The directories that it creates for them, the outermost first.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub new_directories: Vec<PathBuf>,
     /// The directories that an undo removes, if they are empty then, the innermost first.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub removed_directories: Vec<PathBuf>,
 }
 
@@ -388,7 +385,7 @@ impl PlanStep {
 }
 
 /// An agent that was requested and is not in the plan.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SkippedAgent {
     /// The agent's name.
     pub agent: String,
@@ -400,10 +397,9 @@ pub struct SkippedAgent {
     /// Kind of the refusal; none when the agent needs no change.
     pub kind: Option<ErrorKind>,
     /// The baseline version that the memory already has, if that is why it needs no change.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub baseline: Option<Digest>,
     /// What the operator can do about it.
-    #[serde(default)]
     pub hints: Vec<String>,
 }
 
@@ -461,7 +457,7 @@ impl SkippedAgent {
 }
 
 /// What a run would do, and to which agents.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Plan {
     /// Reset, push, undo or edit.
     #[serde(rename = "act")]
@@ -479,23 +475,21 @@ pub struct Plan {
     #[serde(rename = "whole_fleet")]
     pub is_whole_fleet: bool,
     /// What retention would delete from the archive at the end of the run.
-    #[serde(default)]
     pub retention: Option<RetentionPlan>,
 }
 
 /// What retention would delete at the end of a run.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RetentionPlan {
     /// Paths below `archive_dir`, the oldest of each directory first.
     pub entries: Vec<PathBuf>,
     /// Baseline versions that no undo needs any more.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub versions: Vec<Digest>,
     /// Why it would delete nothing, if it cannot.
     #[serde(rename = "blocked")]
     pub blocker: Option<Blocker>,
     /// Other expired entries that stay, and why.
-    #[serde(default)]
     pub notes: Vec<String>,
     /// Whether the baseline versions were checked, and the directories of no agent.
     #[serde(skip)]

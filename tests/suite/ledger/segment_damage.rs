@@ -255,7 +255,7 @@ fn damaged_segment_stops_no_guard_and_no_seal() {
     let engine = world.engine();
     let page = engine
         .baseline_catalog()
-        .baseline_history_page("scout.md", 99)
+        .baseline_history("scout.md", 99)
         .unwrap();
     assert!(!page.versions.is_empty());
     let words = segment.file_name().unwrap().to_str().unwrap();

@@ -51,7 +51,9 @@ pub(super) fn load_baseline_versions(runner: &EffectRunner, name: String) {
             it.baseline_catalog()
                 .baseline_history(&name, MAX_HISTORY_RECORDS)
         });
-        let versions = versions.map_err(|error| error.to_string());
+        let versions = versions
+            .map(|page| page.versions)
+            .map_err(|error| error.to_string());
         Msg::BaselineVersionsLoaded(name, versions)
     });
 }
