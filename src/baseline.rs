@@ -18,7 +18,7 @@ use crate::base::cache_limit::is_full;
 use crate::base::durable;
 use crate::base::error::{Error, ErrorKind, PathContext, Result};
 use crate::boundary::Baseline;
-use crate::config::{Agent, Config, SealRequirement};
+use crate::config::{Agent, SealRequirement};
 use crate::lint;
 use signatures::SealVerifier;
 pub use writer_wait::WriterWait;
@@ -48,7 +48,6 @@ impl BaselineRefusal {
 /// The baselines of a fleet, each read once per plan or run: agents that share a baseline and its
 /// separator get the same version. Beyond 256 baselines, some are read again.
 pub struct BaselineCache<'c> {
-    config: &'c Config,
     verifier: &'c SealVerifier,
     seal: OnceCell<Result<Option<seal::BaselineSeal>>>,
     writer_wait: WriterWait,
@@ -57,9 +56,8 @@ pub struct BaselineCache<'c> {
 
 impl<'c> BaselineCache<'c> {
     /// Creates an empty cache.
-    pub fn new(config: &'c Config, verifier: &'c SealVerifier) -> BaselineCache<'c> {
+    pub fn new(verifier: &'c SealVerifier) -> BaselineCache<'c> {
         BaselineCache {
-            config,
             verifier,
             seal: OnceCell::new(),
             writer_wait: WriterWait::default(),
@@ -89,7 +87,7 @@ impl<'c> BaselineCache<'c> {
     }
 
     fn read_checked(&mut self, agent: &Agent, name: &str) -> Result<Baseline, BaselineRefusal> {
-        let path = self.config.general.baseline_dir.join(name);
+        let path = self.verifier.config().general.baseline_dir.join(name);
         let compared = self.compare_with_seal(agent, name);
         let (baseline, seal_fault) = compared.map_err(|error| match error.kind() {
             ErrorKind::Integrity => BaselineRefusal::Tampered(error),
@@ -99,7 +97,7 @@ impl<'c> BaselineCache<'c> {
             return Err(BaselineRefusal::Tampered(fault));
         }
         let size = baseline.bytes().len() as u64;
-        let min_bytes = self.config.general.min_baseline_size;
+        let min_bytes = self.verifier.config().general.min_baseline_size;
         if size < min_bytes {
             let message = format!(
                 "the baseline {} has only {size} bytes; min_baseline_size is {min_bytes}",
@@ -129,8 +127,9 @@ impl<'c> BaselineCache<'c> {
         agent: &Agent,
         name: &str,
     ) -> Result<(Baseline, Option<Error>)> {
-        let (config, verifier) = (self.config, self.verifier);
-        let path = config.general.baseline_dir.join(name);
+        let verifier = self.verifier;
+        let directory = &verifier.config().general.baseline_dir;
+        let path = directory.join(name);
         let mut wait = std::mem::take(&mut self.writer_wait);
         let mut is_first = true;
         let read = || {
@@ -138,7 +137,7 @@ impl<'c> BaselineCache<'c> {
             if !std::mem::take(&mut is_first) {
                 self.seal = OnceCell::new();
             }
-            let bytes = read_below(&config.general.baseline_dir, &path)?;
+            let bytes = read_below(directory, &path)?;
             let baseline = Baseline::new(bytes, agent.separator());
             let fault = self.check_seal(agent, name, &baseline).err();
             Ok((baseline, fault))
@@ -150,13 +149,11 @@ impl<'c> BaselineCache<'c> {
     }
 
     fn check_seal(&self, agent: &Agent, name: &str, baseline: &Baseline) -> Result<()> {
-        let general = &self.config.general;
+        let general = &self.verifier.config().general;
         if general.require_seal == SealRequirement::Never {
             return Ok(());
         }
-        let seal = self
-            .seal
-            .get_or_init(|| self.verifier.read_seal(self.config));
+        let seal = self.seal.get_or_init(|| self.verifier.read_seal());
         let Some(seal) = seal.as_ref().map_err(Clone::clone)? else {
             return match general.require_seal {
                 SealRequirement::Always => {
@@ -166,7 +163,7 @@ impl<'c> BaselineCache<'c> {
                         seal::SEAL_FILE_NAME
                     );
                     Err(Error::new(ErrorKind::Integrity, message)
-                        .with_hint(seal::seal_hint(self.config)))
+                        .with_hint(seal::seal_hint(self.verifier.config())))
                 }
                 // A missing seal lacks its signature, so the read returns an error.
                 SealRequirement::Signed | SealRequirement::IfPresent | SealRequirement::Never => {
@@ -178,7 +175,7 @@ impl<'c> BaselineCache<'c> {
             None => {
                 let message = format!("the baseline {name} is not listed in the seal");
                 Err(Error::new(ErrorKind::Integrity, message)
-                    .with_hint(seal::unlisted_hint(self.config, name)))
+                    .with_hint(seal::unlisted_hint(self.verifier.config(), name)))
             }
             Some(digest) if digest != baseline.digest() => {
                 let message = format!(
@@ -188,7 +185,7 @@ impl<'c> BaselineCache<'c> {
                 );
                 Err(Error::new(ErrorKind::Integrity, message)
                     .with_hint(self.comparison_hint(agent))
-                    .with_hint(seal::reseal_hint(self.config, name)))
+                    .with_hint(seal::reseal_hint(self.verifier.config(), name)))
             }
             Some(_) => Ok(()),
         }
@@ -198,7 +195,7 @@ impl<'c> BaselineCache<'c> {
     /// escapes terminal control codes that an attacker may have written into the file.
     fn comparison_hint(&self, agent: &Agent) -> String {
         let diff = format!("diff --baseline {}", agent.name);
-        let diff = self.config.invocation.command_line(&diff);
+        let diff = self.verifier.config().invocation.command_line(&diff);
         format!("review the change before you accept it: {diff}")
     }
 }
@@ -236,15 +233,11 @@ pub fn describe_missing_separator(agent: &Agent, baseline: &Baseline) -> String 
 ///
 /// # Errors
 /// The file is missing or not a plain readable file.
-pub fn inspect_baseline(
-    config: &Config,
-    verifier: &SealVerifier,
-    agent: &Agent,
-) -> Result<InspectedBaseline> {
-    let general = &config.general;
+pub fn inspect_baseline(verifier: &SealVerifier, agent: &Agent) -> Result<InspectedBaseline> {
+    let general = &verifier.config().general;
     let reset = agent.required_reset()?;
     let path = general.baseline_dir.join(&reset.baseline);
-    let mut cache = BaselineCache::new(config, verifier);
+    let mut cache = BaselineCache::new(verifier);
     let (baseline, tampered) = cache.compare_with_seal(agent, &reset.baseline)?;
     let bytes = baseline.bytes().to_vec();
     let mut problems = Vec::new();

@@ -19,12 +19,11 @@ use super::seal::{
     BaselineSeal, META_FILE_NAME, SEAL_FILE_NAME, SIGNATURE_FILE_NAME, SealFiles, SealMeta,
 };
 use super::writer_wait::{MAX_SETTLED_READS, WriterWait};
-use crate::archive::Archive;
-use crate::base::clock::Clock;
 use crate::base::digest::{Digest, Hasher};
 use crate::base::durable;
 use crate::base::error::{Error, ErrorKind, PathContext, Result};
 use crate::config::{Config, SealRequirement};
+use crate::store::controller::Controller;
 use crate::store::holds::{Hold, Holds};
 
 /// How long a good answer of `ssh-keygen` counts for the same files: keys and allowed signers have
@@ -114,11 +113,10 @@ impl SeenSerials {
     }
 }
 
-/// Reads seals and checks their signatures.
+/// Reads the seal of the baselines and checks its signature.
 pub struct SealVerifier {
+    controller: Arc<Controller>,
     holds: Arc<dyn Holds>,
-    archive: Archive,
-    clock: Arc<dyn Clock>,
     last_check: Mutex<Option<SignatureCheck>>,
 }
 
@@ -132,13 +130,17 @@ struct SignatureCheck {
 
 impl SealVerifier {
     /// Creates a verifier that remembers serials in `holds`.
-    pub fn new(holds: &Arc<dyn Holds>, archive: &Archive, clock: Arc<dyn Clock>) -> SealVerifier {
+    pub fn new(controller: &Arc<Controller>, holds: &Arc<dyn Holds>) -> SealVerifier {
         SealVerifier {
+            controller: Arc::clone(controller),
             holds: Arc::clone(holds),
-            archive: archive.clone(),
-            clock,
             last_check: Mutex::default(),
         }
+    }
+
+    /// The config, which says where the seal is and what it needs.
+    pub fn config(&self) -> &Config {
+        self.controller.config()
     }
 
     /// Reads the seal that baselines are checked against; none where there is none. With
@@ -146,12 +148,12 @@ impl SealVerifier {
     ///
     /// # Errors
     /// A seal that cannot be used.
-    pub fn read_seal(&self, config: &Config) -> Result<Option<BaselineSeal>> {
-        let general = &config.general;
+    pub fn read_seal(&self) -> Result<Option<BaselineSeal>> {
+        let general = &self.config().general;
         if general.require_seal != SealRequirement::Signed {
             return BaselineSeal::read(&general.baseline_dir);
         }
-        let (seal, signature) = self.read_signed_seal(config)?;
+        let (seal, signature) = self.read_signed_seal()?;
         signature?;
         Ok(seal)
     }
@@ -161,19 +163,12 @@ impl SealVerifier {
     ///
     /// # Errors
     /// A seal that cannot be read. A fault of the signature is the second answer.
-    pub fn read_signed_seal(
-        &self,
-        config: &Config,
-    ) -> Result<(Option<BaselineSeal>, Result<SignedSeal>)> {
-        let directory = &config.general.baseline_dir;
+    pub fn read_signed_seal(&self) -> Result<(Option<BaselineSeal>, Result<SignedSeal>)> {
+        let directory = &self.config().general.baseline_dir;
         let read = || {
             let files = SealFiles::read(directory)?;
-            let seal = files.parse(directory);
-            let signature = match &seal {
-                Ok(seal) => self.check_signature(config, &files, seal.as_ref()),
-                Err(error) => Err(error.clone()),
-            };
-            Ok((seal, signature))
+            let signature = self.check_signature(&files).map(|(_, signed)| signed);
+            Ok((files.parse(directory), signature))
         };
         let is_fault = |found: &Result<(_, Result<SignedSeal>)>| !matches!(found, Ok((_, Ok(_))));
         let mut wait = WriterWait::default();
@@ -195,7 +190,9 @@ impl SealVerifier {
     ) -> T {
         let mut found = read();
         for _ in 0..MAX_SETTLED_READS {
-            if !is_fault(&found) || !wait.wait_for_writer(&self.archive, self.clock.as_ref()) {
+            if !is_fault(&found)
+                || !wait.wait_for_writer(self.controller.archive(), self.controller.clock())
+            {
                 break;
             }
             let again = read();
@@ -208,21 +205,19 @@ impl SealVerifier {
         found
     }
 
-    /// Checks signature, serial and expiry of the files of a seal.
+    /// Checks signature, serial and expiry of the files of a seal. Returns its lines, and who signed it.
     ///
     /// # Errors
-    /// [`ErrorKind::Integrity`]: the seal is not signed, or the signature does not count.
-    pub fn check_signature(
-        &self,
-        config: &Config,
-        files: &SealFiles,
-        seal: Option<&BaselineSeal>,
-    ) -> Result<SignedSeal> {
-        let signed = self.check_signed_lines(config, files, seal)?;
+    /// The manifest cannot be parsed. [`ErrorKind::Integrity`]: the seal is not signed, or the signature
+    /// does not count.
+    pub fn check_signature(&self, files: &SealFiles) -> Result<(BaselineSeal, SignedSeal)> {
+        let (seal, signed) = self.check_signed_lines(files)?;
         let expires = signed.meta.expires;
-        if let Some(expires) = expires.filter(|_| signed.meta.is_expired(self.clock.now())) {
+        let now = self.controller.clock().now();
+        if let Some(expires) = expires.filter(|_| signed.meta.is_expired(now)) {
             // The key has signed it all the same: no older seal counts from then on.
             self.remember_serial(&signed);
+            let config = self.config();
             let directory = config.general.baseline_dir.display();
             let expires = expires.format("%Y-%m-%d %H:%M:%S %:z");
             let message = format!("the seal has expired at {expires} (in {directory})");
@@ -230,19 +225,15 @@ impl SealVerifier {
             return Err(Error::new(ErrorKind::Integrity, message)
                 .with_hint(format!("sign it again: {renew}")));
         }
-        Ok(signed)
+        Ok((seal, signed))
     }
 
     /// Checks signature and serial of the files of a seal, which may have expired.
     ///
     /// # Errors
     /// As [`SealVerifier::check_signature`].
-    pub fn check_signed_lines(
-        &self,
-        config: &Config,
-        files: &SealFiles,
-        seal: Option<&BaselineSeal>,
-    ) -> Result<SignedSeal> {
+    pub fn check_signed_lines(&self, files: &SealFiles) -> Result<(BaselineSeal, SignedSeal)> {
+        let config = self.config();
         let directory = config.general.baseline_dir.display();
         let refuse = |what: String| {
             let error = Error::new(
@@ -252,13 +243,14 @@ impl SealVerifier {
             );
             Err(error.with_hint(signing_hint(config)))
         };
+        let seal = files.parse(&config.general.baseline_dir)?;
         let (Some(seal), Some(manifest)) = (seal, &files.manifest) else {
             return refuse(format!("is missing: there is no {SEAL_FILE_NAME}"));
         };
         let Some(signature) = &files.signature else {
             return refuse(format!("is not signed: there is no {SIGNATURE_FILE_NAME}"));
         };
-        let signer = self.find_signer(config, manifest, signature)?;
+        let signer = self.find_signer(manifest, signature)?;
         let Some(meta) = &files.meta else {
             return refuse(format!("has no serial: there is no {META_FILE_NAME}"));
         };
@@ -266,7 +258,7 @@ impl SealVerifier {
             return refuse(format!("does not cover its {META_FILE_NAME}"));
         }
         let meta = match SealMeta::parse(meta) {
-            Ok(meta) => meta.in_zone(self.clock.zone()),
+            Ok(meta) => meta.in_zone(self.controller.clock().zone()),
             Err(why) => return refuse(format!("has an invalid {META_FILE_NAME}: {why}")),
         };
         let own = &config.general.fleet_name;
@@ -289,12 +281,12 @@ impl SealVerifier {
                 "is another one than the first that was seen with its serial {serial}"
             ));
         }
-        Ok(SignedSeal { signer, meta })
+        Ok((seal, SignedSeal { signer, meta }))
     }
 
     /// Returns the signer of a manifest, from the last answer for the same files if it is recent.
-    fn find_signer(&self, config: &Config, manifest: &[u8], signature: &[u8]) -> Result<Signer> {
-        let Some(path) = &config.general.seal_signers else {
+    fn find_signer(&self, manifest: &[u8], signature: &[u8]) -> Result<Signer> {
+        let Some(path) = &self.config().general.seal_signers else {
             let message = "the signature of the seal cannot be checked: seal_signers is not set";
             return Err(Error::new(ErrorKind::Integrity, message).with_hint(
                 "set seal_signers in the config to an allowed-signers file (ssh-keygen(1))",
@@ -313,7 +305,7 @@ impl SealVerifier {
             hasher.update(bytes);
         }
         let inputs = hasher.finish();
-        let now = self.clock.instant();
+        let now = self.controller.clock().instant();
         let mut last = self
             .last_check
             .lock()
@@ -328,7 +320,7 @@ impl SealVerifier {
                 return check.answer.clone();
             }
         }
-        let answer = self.ask_for_signer(config, path, manifest, signature, &signers);
+        let answer = self.ask_for_signer(path, manifest, signature, &signers);
         *last = Some(SignatureCheck {
             inputs,
             checked_at: now,
@@ -341,7 +333,6 @@ impl SealVerifier {
     /// stand for is tried.
     fn ask_for_signer(
         &self,
-        config: &Config,
         path: &Path,
         manifest: &[u8],
         signature: &[u8],
@@ -351,7 +342,7 @@ impl SealVerifier {
             let context = "the signature of the seal cannot be checked";
             error.with_kind(ErrorKind::Integrity).with_context(context)
         };
-        let clock = self.clock.as_ref();
+        let clock = self.controller.clock();
         let mut refusal = None;
         let mut ask = |lines: &[u8]| {
             let principals = ssh_keygen::find_principals(signature, lines, clock)?;
@@ -386,7 +377,7 @@ impl SealVerifier {
                 format!("the signature of the seal is not good: {why}")
             }
         };
-        Err(Error::new(ErrorKind::Integrity, why).with_hint(signing_hint(config)))
+        Err(Error::new(ErrorKind::Integrity, why).with_hint(signing_hint(self.config())))
     }
 
     /// Returns the highest serial that any key had, if one was seen.
@@ -437,7 +428,7 @@ impl SealVerifier {
     /// # Errors
     /// The key cannot be used, or `ssh-keygen` cannot be run.
     pub fn sign(&self, manifest: &[u8], key: &SigningKey<'_>) -> Result<Vec<u8>> {
-        ssh_keygen::sign(key.path, manifest, self.clock.as_ref())
+        ssh_keygen::sign(key.path, manifest, self.controller.clock())
     }
 }
 

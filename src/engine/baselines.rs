@@ -103,11 +103,7 @@ impl BaselineServices {
     ) -> BaselineServices {
         let baselines = Arc::new(Baselines {
             context: Arc::clone(context),
-            seal_verifier: SealVerifier::new(
-                context.holds(),
-                context.archive(),
-                context.clock_handle(),
-            ),
+            seal_verifier: SealVerifier::new(context.controller(), context.holds()),
         });
         let files = Arc::new(BaselineFiles {
             context: Arc::clone(context),

@@ -87,7 +87,7 @@ impl Context {
     }
 
     /// What the controller's own files depend on.
-    pub(super) fn controller(&self) -> &Controller {
+    pub(super) fn controller(&self) -> &Arc<Controller> {
         &self.controller
     }
 

@@ -144,11 +144,9 @@ impl Baselines {
     /// Returns the lines of a seal with a good signature. An operator has accepted those of an
     /// expired one, too.
     fn check_lines(&self, files: &SealFiles) -> Result<AcceptedSeal> {
-        let seal = files.parse(&self.context.config().general.baseline_dir)?;
-        let verifier = &self.seal_verifier;
-        let signed = verifier.check_signed_lines(self.context.config(), files, seal.as_ref())?;
+        let (seal, signed) = self.seal_verifier.check_signed_lines(files)?;
         Ok(AcceptedSeal {
-            seal: seal.unwrap_or_default(),
+            seal,
             meta: Some(signed.meta),
             problem: None,
         })
@@ -208,7 +206,7 @@ impl Baselines {
 
     /// Creates an empty cache of baselines, each of which is read and checked once.
     pub fn baseline_cache(&self) -> BaselineCache<'_> {
-        BaselineCache::new(self.context.config(), &self.seal_verifier)
+        BaselineCache::new(&self.seal_verifier)
     }
 
     /// Reads and checks the baseline of an agent for its operator.
@@ -216,7 +214,7 @@ impl Baselines {
     /// # Errors
     /// The file is missing or not a plain readable file.
     pub fn inspect_baseline(&self, agent: &Agent) -> Result<InspectedBaseline> {
-        baseline::inspect_baseline(self.context.config(), &self.seal_verifier, agent)
+        baseline::inspect_baseline(&self.seal_verifier, agent)
     }
 
     /// Returns whether a seal protects the baselines.
@@ -228,7 +226,7 @@ impl Baselines {
         if general.require_seal == SealRequirement::Never {
             return Ok(SealStatus::Ignored);
         }
-        Ok(match self.seal_verifier.read_seal(self.context.config())? {
+        Ok(match self.seal_verifier.read_seal()? {
             Some(_) => SealStatus::Applied(self.seal_path()),
             None => SealStatus::Missing {
                 hint: seal::seal_hint(self.context.config()),

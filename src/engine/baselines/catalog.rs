@@ -244,10 +244,7 @@ impl BaselineCatalog {
     /// A seal, a ledger or a file that cannot be read is part of the answer.
     pub fn list_baselines(&self) -> BaselineList {
         let general = &self.context.config().general;
-        let (seal, signature, seal_error) = match self
-            .baselines
-            .seal_verifier()
-            .read_signed_seal(self.context.config())
+        let (seal, signature, seal_error) = match self.baselines.seal_verifier().read_signed_seal()
         {
             Ok((seal, signature)) => (seal, Some(signature), None),
             Err(error) => (None, None, Some(error)),

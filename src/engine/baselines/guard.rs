@@ -439,12 +439,13 @@ impl Guard {
 
     /// Returns the seal in these files, if it counts.
     fn check_seal_files(&self, files: &SealFiles, is_signed: bool) -> Result<BaselineSeal> {
-        let seal = files.parse(&self.context.config().general.baseline_dir)?;
         if is_signed {
             let verifier = self.baselines.seal_verifier();
-            let signed = verifier.check_signature(self.context.config(), files, seal.as_ref())?;
+            let (seal, signed) = verifier.check_signature(files)?;
             verifier.remember_serial(&signed);
+            return Ok(seal);
         }
+        let seal = files.parse(&self.context.config().general.baseline_dir)?;
         seal.ok_or_else(|| {
             let message = format!("{} is missing", self.baselines.seal_path().display());
             Error::new(ErrorKind::Integrity, message).with_hint(seal_hint(self.context.config()))

@@ -323,11 +323,7 @@ impl Lint {
         if self.context.config().general.require_seal == SealRequirement::Never {
             return None;
         }
-        self.baselines
-            .seal_verifier()
-            .read_seal(self.context.config())
-            .ok()
-            .flatten()
+        self.baselines.seal_verifier().read_seal().ok().flatten()
     }
 
     /// Describes what the user of an agent can write of its baseline, by owner and mode. An agent

@@ -182,11 +182,7 @@ impl BaselineEdits {
     /// Returns whether a seal covers a baseline that no agent uses, and why it does not match, if it
     /// does not. A file that the seal does not list is not a fault: no reset pushes it.
     fn check_unused_baseline(&self, name: &str, digest: Digest) -> (bool, Option<String>) {
-        match self
-            .baselines
-            .seal_verifier()
-            .read_seal(self.context.config())
-        {
+        match self.baselines.seal_verifier().read_seal() {
             Err(error) => (true, Some(error.to_string())),
             Ok(seal) => match seal.and_then(|seal| seal.expected_digest(name)) {
                 None => (false, None),

@@ -150,9 +150,7 @@ impl Seals {
             self.check_unsigned(plan)?;
         } else {
             // "Nothing to seal" would hide a seal that has expired.
-            self.baselines
-                .seal_verifier()
-                .read_seal(self.context.config())?;
+            self.baselines.seal_verifier().read_seal()?;
         }
         Ok(SealReport {
             run: None,
@@ -257,18 +255,17 @@ impl Seals {
         };
         let signed = match &self.context.config().general.seal_signers {
             None => None,
-            Some(path) => Some(
-                self.baselines
-                    .seal_verifier()
-                    .check_signature(self.context.config(), &files, Some(&seal))
-                    .map_err(|error| {
-                        let message = format!("the seal was not changed: {}", error.message());
-                        Error::new(error.kind(), message).with_hint(format!(
-                            "sign with a key that {} allows, or add this key to it",
-                            path.display()
-                        ))
-                    })?,
-            ),
+            Some(path) => {
+                let checked = self.baselines.seal_verifier().check_signature(&files);
+                let (_, signed) = checked.map_err(|error| {
+                    let message = format!("the seal was not changed: {}", error.message());
+                    Error::new(error.kind(), message).with_hint(format!(
+                        "sign with a key that {} allows, or add this key to it",
+                        path.display()
+                    ))
+                })?;
+                Some(signed)
+            }
         };
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         let kept = KeptSeal {

@@ -91,10 +91,7 @@ impl Verifier {
             verification.notes.push(note.to_string());
             return true;
         }
-        let checked = self
-            .baselines
-            .seal_verifier()
-            .read_signed_seal(self.context.config());
+        let checked = self.baselines.seal_verifier().read_signed_seal();
         match checked.and_then(|(_, signature)| signature) {
             Ok(signed) => {
                 if let Some(expires) = signed.meta.expires
