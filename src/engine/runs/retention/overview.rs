@@ -52,7 +52,7 @@ pub struct RetentionOverview {
 }
 
 /// The entries of an agent in one directory.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct AgentRetention {
     /// The agent; `None` if neither the ledger nor the config says whose the entries are.
     pub agent: Option<String>,
@@ -190,6 +190,51 @@ impl RetentionOverview {
 }
 
 impl AgentRetention {
+    fn add(&mut self, it: &AssessedEntry, dates: &RetentionDates) {
+        let entry = &it.entry;
+        self.entries += 1;
+        self.bytes += entry.size;
+        self.disk_bytes += it.disk_bytes;
+        let stamp = Some(entry.stamp);
+        self.oldest = self.oldest.map_or(stamp, |oldest| stamp.min(Some(oldest)));
+        self.newest = self.newest.max(stamp);
+        match it.verdict {
+            Verdict::Expires => {
+                self.expiring_bytes += entry.size;
+                self.expiring_disk_bytes += it.disk_bytes;
+                self.expiring.push(ExpiringEntry {
+                    path: entry.path.clone(),
+                    kind: entry.kind,
+                    size: entry.size,
+                    dated: it.dated_at,
+                });
+            }
+            Verdict::Kept(reason) => {
+                self.add_kept(reason, entry.size);
+                let due = it.dated_at + days(dates.days);
+                if !it.is_held && due > dates.now {
+                    self.next_expiry = Some(self.next_expiry.map_or(due, |next| next.min(due)));
+                }
+            }
+            Verdict::OutOfScope => {}
+        }
+    }
+
+    fn add_kept(&mut self, reason: KeepReason, size: u64) {
+        let found = self.kept.binary_search_by_key(&reason, |kept| kept.reason);
+        let place = found.unwrap_or_else(|place| {
+            let kept = KeptEntries {
+                reason,
+                entries: 0,
+                bytes: 0,
+            };
+            self.kept.insert(place, kept);
+            place
+        });
+        self.kept[place].entries += 1;
+        self.kept[place].bytes += size;
+    }
+
     /// Describes why entries stay, for a retention time of `days`: "295 younger than 30 days",
     /// "2 pinned", and when the next of them expires. Of an agent that counts as failed, all of them
     /// stay until a run succeeds, also those that grow too old.
@@ -324,23 +369,19 @@ impl Retention {
         dates: &RetentionDates,
         failed: &FailedAgents,
     ) -> Result<Vec<AgentRetention>> {
-        let mut groups: HashMap<(Option<&str>, &Path), GroupBuilder> = HashMap::new();
+        let mut groups: HashMap<(Option<&str>, &Path), AgentRetention> = HashMap::new();
         for it in &assessment.entries {
             let name = match &*it.owners {
                 [name] => Some(name.as_str()),
                 _ => None,
             };
             let directory = agent_directory_of(&it.entry.path);
-            groups.entry((name, directory)).or_default().add(it, dates);
+            groups
+                .entry((name, directory))
+                .or_insert_with(|| self.empty_group(name, directory, failed))
+                .add(it, dates);
         }
-        let mut found: Vec<AgentRetention> = groups
-            .into_iter()
-            .map(|((name, directory), group)| {
-                let failure = name.and_then(|it| failed.get(it).cloned());
-                let configured = name.is_some_and(|it| self.context.config().agent(it).is_some());
-                group.finish(name.map(str::to_string), configured, directory, failure)
-            })
-            .collect();
+        let mut found: Vec<AgentRetention> = groups.into_values().collect();
         let known: HashSet<String> = found.iter().filter_map(|it| it.agent.clone()).collect();
         for name in agents {
             if !known.contains(name) {
@@ -351,9 +392,7 @@ impl Retention {
             let is_asked = agents.is_empty() || agents.contains(&agent.name);
             if is_asked && !known.contains(&agent.name) {
                 let directory = Path::new(&agent.archive_subdir);
-                let failure = failed.get(&agent.name).cloned();
-                let name = Some(agent.name.clone());
-                found.push(GroupBuilder::default().finish(name, true, directory, failure));
+                found.push(self.empty_group(Some(&agent.name), directory, failed));
             }
         }
         found.sort_by(|a, b| {
@@ -361,6 +400,22 @@ impl Retention {
             size.then_with(|| (&a.agent, &a.directory).cmp(&(&b.agent, &b.directory)))
         });
         Ok(found)
+    }
+
+    /// Returns the group of an agent in a directory, without entries.
+    fn empty_group(
+        &self,
+        agent: Option<&str>,
+        directory: &Path,
+        failed: &FailedAgents,
+    ) -> AgentRetention {
+        AgentRetention {
+            agent: agent.map(str::to_string),
+            configured: agent.is_some_and(|it| self.context.config().agent(it).is_some()),
+            directory: directory.to_path_buf(),
+            failure: agent.and_then(|it| failed.get(it).cloned()),
+            ..AgentRetention::default()
+        }
     }
 
     /// Returns the errors of directories that cannot be read: those of the config's agents, and
@@ -417,84 +472,5 @@ fn summarize_versions(candidates: &VersionCandidates, unused: UnusedVersions) ->
         expiring: unused.versions.iter().map(|it| it.digest).collect(),
         expiring_disk_bytes: unused.versions.iter().map(|it| it.disk_bytes).sum(),
         blocked: unused.kept.map(|(_, why)| why),
-    }
-}
-
-/// Sums up the entries of one agent in one directory.
-#[derive(Default)]
-struct GroupBuilder {
-    entries: usize,
-    bytes: u64,
-    disk_bytes: u64,
-    oldest: Option<NaiveDateTime>,
-    newest: Option<NaiveDateTime>,
-    expiring: Vec<ExpiringEntry>,
-    expiring_disk_bytes: u64,
-    kept: BTreeMap<KeepReason, (usize, u64)>,
-    next_expiry: Option<DateTime<FixedOffset>>,
-}
-
-impl GroupBuilder {
-    fn add(&mut self, it: &AssessedEntry, dates: &RetentionDates) {
-        let entry = &it.entry;
-        self.entries += 1;
-        self.bytes += entry.size;
-        self.disk_bytes += it.disk_bytes;
-        let stamp = Some(entry.stamp);
-        self.oldest = self.oldest.map_or(stamp, |oldest| stamp.min(Some(oldest)));
-        self.newest = self.newest.max(stamp);
-        match it.verdict {
-            Verdict::Expires => {
-                self.expiring_disk_bytes += it.disk_bytes;
-                self.expiring.push(ExpiringEntry {
-                    path: entry.path.clone(),
-                    kind: entry.kind,
-                    size: entry.size,
-                    dated: it.dated_at,
-                });
-            }
-            Verdict::Kept(reason) => {
-                let (entries, bytes) = self.kept.entry(reason).or_default();
-                *entries += 1;
-                *bytes += entry.size;
-                let due = it.dated_at + days(dates.days);
-                if !it.is_held && due > dates.now {
-                    self.next_expiry = Some(self.next_expiry.map_or(due, |next| next.min(due)));
-                }
-            }
-            Verdict::OutOfScope => {}
-        }
-    }
-
-    fn finish(
-        self,
-        agent: Option<String>,
-        configured: bool,
-        directory: &Path,
-        failure: Option<String>,
-    ) -> AgentRetention {
-        let kept = self.kept.into_iter();
-        AgentRetention {
-            agent,
-            configured,
-            directory: directory.to_path_buf(),
-            entries: self.entries,
-            bytes: self.bytes,
-            disk_bytes: self.disk_bytes,
-            oldest: self.oldest,
-            newest: self.newest,
-            expiring_bytes: self.expiring.iter().map(|it| it.size).sum(),
-            expiring: self.expiring,
-            expiring_disk_bytes: self.expiring_disk_bytes,
-            kept: kept
-                .map(|(reason, (entries, bytes))| KeptEntries {
-                    reason,
-                    entries,
-                    bytes,
-                })
-                .collect(),
-            next_expiry: self.next_expiry,
-            failure,
-        }
     }
 }
