@@ -13,7 +13,7 @@ use crate::store::record::FileState;
 use crate::transport::{ByteSink, ObjectId};
 
 /// A part of the content to install.
-#[derive(Clone)]
+#[derive(Clone, Debug, PartialEq)]
 pub(in crate::engine) enum ContentPart {
     Bytes(Arc<Vec<u8>>),
     Baseline(Arc<Baseline>),
@@ -22,7 +22,7 @@ pub(in crate::engine) enum ContentPart {
 }
 
 /// Content to install, in parts, so that a large one is never in memory as a whole.
-#[derive(Clone)]
+#[derive(Clone, Debug, PartialEq)]
 pub(in crate::engine) struct ContentParts(pub Vec<ContentPart>);
 
 impl ContentParts {

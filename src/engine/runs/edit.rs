@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
+use super::content::{ContentPart, ContentParts};
 use super::plan::{
-    FileSource, Plan, PlanBinding, PlanStep, PlannedFile, SkippedAgent, StepAction, UndoMode,
-    UndoneRun,
+    Plan, PlanBinding, PlanStep, PlannedFile, SkippedAgent, StepAction, UndoMode, UndoneRun,
 };
 use super::undo::{AgentRecords, read_file_state, rebuild_files};
 use crate::archive::{self, EntryKind};
@@ -70,10 +70,10 @@ impl Planner {
                 path,
                 before: content_state(edit.before.as_deref()),
                 after: content_state(edit.after.as_deref()),
-                source: match &edit.after {
-                    Some(bytes) => FileSource::Bytes(Arc::new(bytes.clone())),
-                    None => FileSource::Nothing,
-                },
+                content: edit.after.clone().map(|bytes| {
+                    let part = ContentPart::Bytes(Arc::new(bytes));
+                    ContentParts(vec![part])
+                }),
                 attributes: None,
             });
         }

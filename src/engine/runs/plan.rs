@@ -2,12 +2,11 @@
 //! plan was made. Making a plan changes nothing.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use chrono::{DateTime, FixedOffset};
 use serde::{Deserialize, Serialize};
 
-use super::content::{ContentPart, ContentParts, Replacement};
+use super::content::ContentParts;
 use super::push::PushContent;
 use crate::archive::EntryKind;
 use crate::base::digest::Digest;
@@ -215,22 +214,12 @@ pub struct PlannedFile {
     pub before: FileState,
     /// The state that it leaves.
     pub after: FileState,
+    /// The new content; none where the step removes the file.
     #[serde(skip)]
-    pub(in crate::engine) source: FileSource,
+    pub(in crate::engine) content: Option<ContentParts>,
     /// Owner, mode and attributes of the bytes that an undo restores.
     #[serde(skip)]
     pub(in crate::engine) attributes: Option<Attributes>,
-}
-
-/// Where the new content of a file comes from.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(in crate::engine) enum FileSource {
-    /// No content: the step removes the file.
-    #[default]
-    Nothing,
-    Bytes(Arc<Vec<u8>>),
-    /// The concatenation of these archive entries.
-    Entries(Vec<PathBuf>),
 }
 
 impl PlannedFile {
@@ -240,28 +229,6 @@ impl PlannedFile {
             path: Some(self.path.clone()),
             ..FileChange::default()
         }
-    }
-}
-
-impl FileSource {
-    /// Returns the replacement of the file.
-    pub(in crate::engine) fn to_replacement(&self) -> Replacement {
-        match self {
-            FileSource::Nothing => Replacement::Absent,
-            FileSource::Bytes(_) | FileSource::Entries(_) => Replacement::File(self.to_parts()),
-        }
-    }
-
-    /// Returns the parts of the content.
-    pub(in crate::engine) fn to_parts(&self) -> ContentParts {
-        ContentParts(match self {
-            FileSource::Nothing => Vec::new(),
-            FileSource::Bytes(bytes) => vec![ContentPart::Bytes(Arc::clone(bytes))],
-            FileSource::Entries(paths) => paths
-                .iter()
-                .map(|path| ContentPart::Entry(path.clone(), 0))
-                .collect(),
-        })
     }
 }
 

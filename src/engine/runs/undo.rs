@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::content::{ContentPart, ContentParts, Replacement};
-use super::plan::{FileSource, PlannedFile};
+use super::plan::PlannedFile;
 use super::push::{KeptBytes, PushContent};
 use crate::archive::{EntryKind, WrittenEntry, strip_scratch_header};
 use crate::base::digest::Digest;
@@ -281,17 +281,19 @@ fn rebuild_planned(context: &Context, records: &AgentRecords, file: usize) -> Re
         .last()
         .map(|last| last.whole_content().0)
         .or_else(|| change.before.as_ref().and_then(FileState::digest));
-    let (source, after) = match expected {
-        None => (FileSource::Nothing, FileState::Absent),
+    let (content, after) = match expected {
+        None => (None, FileState::Absent),
         Some(digest) => {
-            let paths = entries.iter().map(|entry| entry.path.clone()).collect();
-            let source = FileSource::Entries(paths);
-            let (state, _) = source.to_parts().measure(context)?;
+            let parts = entries
+                .iter()
+                .map(|it| ContentPart::Entry(it.path.clone(), 0));
+            let parts = ContentParts(parts.collect());
+            let (state, _) = parts.measure(context)?;
             if state.digest() != Some(digest) {
                 let message = format!("the entries of {} do not match the ledger", path.display());
                 return Err(Error::new(ErrorKind::Integrity, message));
             }
-            (source, state)
+            (Some(parts), state)
         }
     };
     let attributes = recorded.iter().rev().find_map(|it| it.attributes.clone());
@@ -299,7 +301,7 @@ fn rebuild_planned(context: &Context, records: &AgentRecords, file: usize) -> Re
         path: path.clone(),
         before: FileState::Absent,
         after,
-        source,
+        content,
         attributes,
     })
 }

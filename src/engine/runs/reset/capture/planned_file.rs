@@ -48,11 +48,7 @@ impl MemoryCapture<'_, '_> {
             // An empty file.
             draft = Some(runs.scanner.start_entry(agent)?);
         }
-        let source = InstallSource {
-            attributes: planned.attributes.clone(),
-            ..InstallSource::new(planned.source.to_replacement(), planned.after.clone())
-        };
-        if let Replacement::File(parts) = &source.replacement
+        if let Some(parts) = &planned.content
             && parts.measure(&runs.context)?.0 != planned.after
         {
             let message = format!(
@@ -61,6 +57,12 @@ impl MemoryCapture<'_, '_> {
             );
             return Err(Error::new(ErrorKind::Integrity, message).into());
         }
+        let content = planned.content.clone();
+        let replacement = content.map_or(Replacement::Absent, Replacement::File);
+        let source = InstallSource {
+            attributes: planned.attributes.clone(),
+            ..InstallSource::new(replacement, planned.after.clone())
+        };
         change.after = Some(planned.after.clone());
         let captured = Captured {
             source,
