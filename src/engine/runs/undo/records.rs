@@ -13,7 +13,7 @@ use crate::base::error::{Error, Result};
 use crate::config::Agent;
 use crate::engine::context::Context;
 use crate::store::address::RecordedAddress;
-use crate::store::file::ledger::{LedgerScan, ReverseScan, read_undone_runs};
+use crate::store::file::ledger::{LedgerScan, read_undone_runs};
 use crate::store::record::{FileState, LedgerPosition, LedgerRecord, Operation, RunEvent};
 use crate::transport::ObjectId;
 
@@ -161,11 +161,7 @@ impl UndoRecords {
     /// # Errors
     /// As [`UndoRecords::from_last_runs`].
     pub fn from_run(context: &Context, run: &str) -> Result<UndoRecords> {
-        let (reverse_scan, end) = context.ledger().scan_backwards()?;
-        let (found, unread) = last_changes_of_runs(reverse_scan, |it, _| it == run, usize::MAX)?;
-        let mut records = UndoRecords::new(context, found, end)?;
-        records.unread = unread;
-        Ok(records)
+        UndoRecords::from_wanted_runs(context, |it, _| it == run, usize::MAX)
     }
 
     /// Finds the records of one run per agent; `runs` maps agents to runs.
@@ -173,9 +169,27 @@ impl UndoRecords {
     /// # Errors
     /// As [`UndoRecords::from_last_runs`].
     pub fn from_runs(context: &Context, runs: &BTreeMap<&str, &str>) -> Result<UndoRecords> {
-        let (reverse_scan, end) = context.ledger().scan_backwards()?;
         let is_wanted = |run: &str, agent: &str| runs.get(agent) == Some(&run);
-        let (found, unread) = last_changes_of_runs(reverse_scan, is_wanted, runs.len())?;
+        UndoRecords::from_wanted_runs(context, is_wanted, runs.len())
+    }
+
+    /// Finds the last change of each agent in a wanted run, for at most `max_agents` agents.
+    fn from_wanted_runs(
+        context: &Context,
+        is_wanted: impl Fn(&str, &str) -> bool,
+        max_agents: usize,
+    ) -> Result<UndoRecords> {
+        let (mut reverse_scan, end) = context.ledger().scan_backwards()?;
+        let (mut found, mut unread) = (Vec::new(), None);
+        let mut agents = HashSet::new();
+        while found.len() < max_agents
+            && let Some((position, record)) =
+                reverse_scan.next_readable(&mut unread, |it| is_wanted(&it.run, &it.agent))?
+        {
+            if record.event.has_changed_files() && agents.insert(record.event.agent.clone()) {
+                found.push((position, record, None));
+            }
+        }
         let mut records = UndoRecords::new(context, found, end)?;
         records.unread = unread;
         Ok(records)
@@ -291,27 +305,6 @@ fn undoing_runs<'a>(
         }
     }
     undone_by
-}
-
-/// Returns the last change of each agent in a wanted run, for at most `max_agents` agents, and why
-/// older records cannot be read, if that ended the search.
-fn last_changes_of_runs(
-    mut reverse_scan: ReverseScan,
-    is_wanted: impl Fn(&str, &str) -> bool,
-    max_agents: usize,
-) -> Result<(Vec<FoundChange>, Option<Error>)> {
-    let mut unread = None;
-    let mut found = Vec::new();
-    let mut agents = HashSet::new();
-    while found.len() < max_agents
-        && let Some((position, record)) =
-            reverse_scan.next_readable(&mut unread, |it| is_wanted(&it.run, &it.agent))?
-    {
-        if record.event.has_changed_files() && agents.insert(record.event.agent.clone()) {
-            found.push((position, record, None));
-        }
-    }
-    Ok((found, unread))
 }
 
 impl AgentRecords {
