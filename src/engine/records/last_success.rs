@@ -6,7 +6,7 @@ use chrono::{DateTime, FixedOffset};
 
 use crate::base::error::Result;
 use crate::engine::records::RunHistory;
-use crate::store::record::{LastRun, Outcome};
+use crate::store::record::{LastRun, Operation, Outcome};
 use crate::store::trigger::Trigger;
 
 /// Numbers of runs by their result.
@@ -48,32 +48,9 @@ impl RunHistory {
         &self,
         limit: DateTime<FixedOffset>,
     ) -> Result<BTreeMap<String, DateTime<FixedOffset>>> {
-        let mut times = BTreeMap::new();
-        let mut missing = 0;
-        for agent in &self.context.config().agents {
-            match self.last_run(&agent.name)? {
-                Some(last) if last.operation.installs_baselines() && !last.outcome.is_failure() => {
-                    times.insert(agent.name.clone(), last.time);
-                }
-                Some(last) => missing += usize::from(last.time >= limit),
-                None => {}
-            }
-        }
-        if missing == 0 {
-            return Ok(times);
-        }
-        self.context.ledger().for_each_record_backwards(|record| {
-            let time = record.time;
-            for event in record.event.into_views() {
-                let is_success =
-                    event.operation.installs_baselines() && !event.outcome.is_failure();
-                if is_success && self.context.config().agent(&event.agent).is_some() {
-                    times.entry(event.agent).or_insert(time);
-                }
-            }
-            time >= limit
-        })?;
-        Ok(times)
+        self.last_times(Some(limit), |operation, outcome| {
+            operation.installs_baselines() && !outcome.is_failure()
+        })
     }
 
     /// Returns when each agent was last reset or pushed to, with any outcome. Undos since do not
@@ -82,30 +59,41 @@ impl RunHistory {
     /// # Errors
     /// The ledger cannot be read, or its chain is broken.
     pub fn last_installs(&self) -> Result<BTreeMap<String, DateTime<FixedOffset>>> {
+        self.last_times(None, |operation, _| operation.installs_baselines())
+    }
+
+    /// Returns when each agent last had a turn that counts, by operation and outcome. Of an agent whose
+    /// last turn does not count, records before `limit` are not read.
+    fn last_times(
+        &self,
+        limit: Option<DateTime<FixedOffset>>,
+        counts: impl Fn(Operation, Outcome) -> bool,
+    ) -> Result<BTreeMap<String, DateTime<FixedOffset>>> {
+        let is_recent = |time| limit.is_none_or(|limit| time >= limit);
         let mut times = BTreeMap::new();
-        let mut undone = BTreeSet::new();
+        let mut missing = BTreeSet::new();
         for agent in &self.context.config().agents {
             match self.last_run(&agent.name)? {
-                Some(last) if last.operation.installs_baselines() => {
+                Some(last) if counts(last.operation, last.outcome) => {
                     times.insert(agent.name.clone(), last.time);
                 }
-                Some(_) => {
-                    undone.insert(agent.name.clone());
+                Some(last) if is_recent(last.time) => {
+                    missing.insert(agent.name.clone());
                 }
-                None => {}
+                _ => {}
             }
         }
-        if undone.is_empty() {
+        if missing.is_empty() {
             return Ok(times);
         }
         self.context.ledger().for_each_record_backwards(|record| {
             let time = record.time;
             for event in record.event.into_views() {
-                if event.operation.installs_baselines() && undone.remove(&event.agent) {
+                if counts(event.operation, event.outcome) && missing.remove(&event.agent) {
                     times.insert(event.agent, time);
                 }
             }
-            !undone.is_empty()
+            !missing.is_empty() && is_recent(time)
         })?;
         Ok(times)
     }
