@@ -1,7 +1,9 @@
 //! Owner, mode and times of a file, for messages.
 
+use std::path::Path;
+
 use chrono::{DateTime, FixedOffset};
-use rustix::fs::Stat;
+use rustix::fs::{Stat, lstat};
 
 use crate::base::moment::Zone;
 
@@ -24,6 +26,11 @@ pub struct FileOwner {
 }
 
 impl FileOwner {
+    /// Returns the owner of the object at a path, with times in a zone; `None` if it cannot be read.
+    pub(in crate::engine) fn of(path: &Path, zone: Zone) -> Option<FileOwner> {
+        FileOwner::from_stat(&lstat(path).ok()?, zone)
+    }
+
     /// Returns the owner in a file's status, with times in a zone; `None` if a time is out of range.
     pub(in crate::engine) fn from_stat(stat: &Stat, zone: Zone) -> Option<FileOwner> {
         let time = |seconds, nanoseconds: u64| {

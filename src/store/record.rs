@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::unchanged_agents::UnchangedAgents;
 use crate::archive::{EntryKind, WrittenEntry};
 use crate::base::clock::BootTime;
+use crate::base::diff::count_lines;
 use crate::base::diff::drift::DriftCounts;
 use crate::base::digest::Digest;
 use crate::base::durable;
@@ -165,6 +166,15 @@ pub enum FileState {
 }
 
 impl FileState {
+    /// Returns the state of a file with these bytes.
+    pub fn of(bytes: &[u8]) -> FileState {
+        FileState::File {
+            sha256: Digest::of(bytes),
+            size: bytes.len() as u64,
+            lines: count_lines(bytes) as u64,
+        }
+    }
+
     /// Digest of the content, if it is a file.
     pub fn digest(&self) -> Option<Digest> {
         match self {

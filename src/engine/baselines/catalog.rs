@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use chrono::{DateTime, FixedOffset};
-use rustix::fs::lstat;
 use serde::Serialize;
 
 use super::lint::FindingCounter;
@@ -388,9 +387,7 @@ impl BaselineCatalog {
             _ if !behind.is_empty() => BaselineState::Behind,
             _ => BaselineState::Ok,
         };
-        let owner = lstat(&path)
-            .ok()
-            .and_then(|stat| FileOwner::from_stat(&stat, self.context.clock().zone()));
+        let owner = FileOwner::of(&path, self.context.clock().zone());
         let text = bytes.as_deref();
         BaselineSummary {
             name: name.to_string(),

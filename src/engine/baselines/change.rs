@@ -9,8 +9,6 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rustix::fs::lstat;
-
 use crate::base::digest::Digest;
 use crate::base::error::{Error, Result};
 use crate::baseline;
@@ -147,9 +145,7 @@ impl Baselines {
         let mut looked_for = missing.into_iter().chain(pushed);
         let versions = self.context.baseline_versions();
         Ok(BaselineChange {
-            owner: lstat(&path)
-                .ok()
-                .and_then(|stat| FileOwner::from_stat(&stat, self.context.clock().zone())),
+            owner: FileOwner::of(&path, self.context.clock().zone()),
             current: file,
             refusal: refusal.as_ref().map(|it| it.error().to_string()),
             // The last hint of several leads to the comparison that is shown here.

@@ -16,7 +16,6 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
 use chrono::Duration;
-use rustix::fs::lstat;
 use serde::Serialize;
 
 use super::accepted_seal::KeptSeal;
@@ -31,12 +30,12 @@ use crate::baseline::seal::{
 use crate::config::{Agent, SealRequirement};
 use crate::engine::baselines::Guard;
 use crate::engine::baselines::file::read_optional;
-use crate::engine::baselines::replacement::{ChangeRecord, JOURNAL_FILE_NAME, file_state};
+use crate::engine::baselines::replacement::{ChangeRecord, JOURNAL_FILE_NAME};
 use crate::engine::baselines::save::SaveCause;
 use crate::engine::file_owner::FileOwner;
 use crate::store::file::lock::ArchiveLock;
 use crate::store::observations::{SeenState, StateNote, StateObserver};
-use crate::store::record::{Operation, Outcome, new_run_id};
+use crate::store::record::{FileState, Operation, Outcome, new_run_id};
 use crate::store::state::State;
 use backoff::Backoff;
 use byte_budget::ByteBudget;
@@ -459,9 +458,7 @@ impl Guard {
         let directory = &self.context.config().general.baseline_dir;
         let names = [SEAL_FILE_NAME, META_FILE_NAME, SIGNATURE_FILE_NAME];
         names.iter().any(|name| {
-            let stat = lstat(directory.join(name)).ok();
-            let owner =
-                stat.and_then(|stat| FileOwner::from_stat(&stat, self.context.clock().zone()));
+            let owner = FileOwner::of(&directory.join(name), self.context.clock().zone());
             owner.is_some_and(|owner| {
                 let age = now - owner.changed_at;
                 age >= Duration::zero() && age < SEAL_SETTLE_TIME
@@ -486,12 +483,12 @@ impl Guard {
         // An unreadable object is not a file; it stays under a random name beside the seal.
         let found =
             SealFiles::read(&self.context.config().general.baseline_dir).unwrap_or_default();
-        let manifest = found.manifest.as_deref().map(file_state);
+        let manifest = found.manifest.as_deref().map(FileState::of);
         let run = new_run_id();
         let mut event = self.files.baseline_event(&run, Operation::Guard);
         event.file = Some(SEAL_FILE_NAME.to_string());
         event.change.before = manifest;
-        event.change.after = Some(file_state(kept.manifest.as_bytes()));
+        event.change.after = Some(FileState::of(kept.manifest.as_bytes()));
         event.note = Some(why.message().to_string());
         let record = ChangeRecord {
             run,

@@ -94,7 +94,7 @@ pub(in crate::engine) struct UnrecordedChange<'e> {
 
 impl DisplacedContent {
     fn state(&self) -> Option<FileState> {
-        self.stored.as_deref().map(file_state)
+        self.stored.as_deref().map(FileState::of)
     }
 }
 
@@ -375,7 +375,7 @@ impl BaselineFiles {
     fn record_left_version(&self, name: &str, bytes: &[u8]) -> Result<()> {
         let note = "left by an interrupted change";
         let line = format!("Stored what an interrupted change left beside {name}");
-        self.record_repair(name, Some(file_state(bytes)), note.to_string(), line)
+        self.record_repair(name, Some(FileState::of(bytes)), note.to_string(), line)
     }
 
     fn record_kept_aside(&self, name: &str, state: Option<FileState>, aside: &Path) -> Result<()> {
@@ -606,15 +606,4 @@ fn put_back_all(installed: Vec<InstalledFile>, mut error: Error) -> Error {
         }
     }
     error
-}
-
-/// Returns the state of a file with these bytes.
-pub(in crate::engine) fn file_state(bytes: &[u8]) -> FileState {
-    let feeds = bytes.iter().filter(|byte| **byte == b'\n').count();
-    let has_rest = bytes.last().is_some_and(|last| *last != b'\n');
-    FileState::File {
-        sha256: Digest::of(bytes),
-        size: bytes.len() as u64,
-        lines: (feeds + usize::from(has_rest)) as u64,
-    }
 }

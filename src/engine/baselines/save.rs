@@ -15,7 +15,7 @@ use crate::baseline::seal::BaselineSeal;
 use crate::baseline::{self, MAX_BASELINE_BYTES};
 use crate::engine::baselines::BaselineFiles;
 use crate::engine::baselines::file::{BaselineFile, read_optional};
-use crate::engine::baselines::replacement::{ChangeRecord, NewContent, ReplacedFile, file_state};
+use crate::engine::baselines::replacement::{ChangeRecord, NewContent, ReplacedFile};
 use crate::store::file::lock::ArchiveLock;
 use crate::store::file::run_log;
 use crate::store::file::semaphore::Permit;
@@ -152,7 +152,7 @@ impl BaselineFiles {
             file: Some(name.to_string()),
             change: FileChange {
                 before: before.clone(),
-                after: Some(file_state(bytes)),
+                after: Some(FileState::of(bytes)),
                 ..FileChange::default()
             },
             baseline: Some(digest),
@@ -382,5 +382,5 @@ fn read_state(path: &Path) -> Result<Option<FileState>> {
     // A program may keep it from being read: it is displaced all the same.
     Ok(baseline::read_file(path)
         .ok()
-        .map(|bytes| file_state(&bytes)))
+        .map(|bytes| FileState::of(&bytes)))
 }

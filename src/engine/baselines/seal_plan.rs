@@ -8,7 +8,6 @@ use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::lstat;
 use serde::Serialize;
 
 use super::accepted_seal::AcceptedSeal;
@@ -398,9 +397,7 @@ impl Seals {
             bytes: bytes.filter(|_| is_shown),
             is_saved_here,
             is_selected: is_accepted && kind != SealChangeKind::Unchanged,
-            owner: lstat(&path)
-                .ok()
-                .and_then(|stat| FileOwner::from_stat(&stat, self.context.clock().zone())),
+            owner: FileOwner::of(&path, self.context.clock().zone()),
             agents: users.into_iter().map(|it| it.name.clone()).collect(),
             lint_errors: Vec::new(),
         }))

@@ -15,7 +15,6 @@ use crate::base::digest::Digest;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::config::Agent;
 use crate::engine::runs::Planner;
-use crate::engine::watch::classify::MemoryAccumulator;
 use crate::engine::watch::degraded;
 use crate::engine::watch::observe::ObservedAgent;
 use crate::layouts::FileEdit;
@@ -68,8 +67,14 @@ impl Planner {
             }
             files.push(PlannedFile {
                 path,
-                before: content_state(edit.before.as_deref()),
-                after: content_state(edit.after.as_deref()),
+                before: edit
+                    .before
+                    .as_deref()
+                    .map_or(FileState::Absent, FileState::of),
+                after: edit
+                    .after
+                    .as_deref()
+                    .map_or(FileState::Absent, FileState::of),
                 content: edit.after.clone().map(|bytes| {
                     let part = ContentPart::Bytes(Arc::new(bytes));
                     ContentParts(vec![part])
@@ -300,16 +305,6 @@ fn path_below(root: &Path, path: &Path) -> Result<PathBuf> {
         return Err(Error::new(ErrorKind::Conflict, message).with_hint("rename the file"));
     }
     Ok(root.join(path))
-}
-
-/// Returns the state of a file with this content.
-fn content_state(content: Option<&[u8]>) -> FileState {
-    let Some(bytes) = content else {
-        return FileState::Absent;
-    };
-    let mut reading = MemoryAccumulator::default();
-    reading.push(bytes, 0);
-    reading.file_state()
 }
 
 /// Binds a step to the states of its files.

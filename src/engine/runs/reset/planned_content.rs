@@ -28,17 +28,15 @@ impl Run<'_> {
     ) -> Result<InstallSource, Error> {
         let Some(undo) = &step.undone_run else {
             let bytes = current.bytes();
+            let parts = ContentParts(vec![ContentPart::Baseline(Arc::clone(current))]);
+            let state = FileState::File {
+                sha256: current.digest(),
+                size: bytes.len() as u64,
+                lines: count_lines(bytes),
+            };
             return Ok(InstallSource {
-                replacement: Replacement::File(ContentParts(vec![ContentPart::Baseline(
-                    Arc::clone(current),
-                )])),
-                state: FileState::File {
-                    sha256: current.digest(),
-                    size: bytes.len() as u64,
-                    lines: count_lines(bytes),
-                },
-                attributes: None,
                 baseline: Some(current.digest()),
+                ..InstallSource::new(Replacement::File(parts), state)
             });
         };
         let records = self.undo_records(agent, &undo.run)?;
