@@ -225,31 +225,6 @@ pub struct GrowthReport {
     pub usual_bytes_per_day: u64,
 }
 
-impl FleetReport {
-    /// Returns whether there is nothing to tell.
-    pub fn is_empty(&self) -> bool {
-        self.runs.is_empty() && !self.has_events()
-    }
-
-    /// Returns whether there is more to tell than the numbers of runs.
-    fn has_events(&self) -> bool {
-        let is_any = [
-            self.seals.is_empty(),
-            self.guard.is_empty(),
-            self.failures.is_empty(),
-            self.hosts.is_empty(),
-            self.drift.is_empty(),
-            self.findings.is_empty(),
-            self.states.is_empty(),
-            self.late_writers.is_empty(),
-            self.growth.is_empty(),
-            self.retired_entries == 0,
-            self.notes.is_empty(),
-        ];
-        is_any.contains(&false)
-    }
-}
-
 impl Reports {
     /// Reports what happened since a moment.
     ///

@@ -47,6 +47,11 @@ impl ReportRow {
 type Time = DateTime<FixedOffset>;
 
 impl FleetReport {
+    /// Returns whether there is nothing to tell.
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty() && self.rows_in_order().is_empty()
+    }
+
     /// Returns the numbers of runs in one line; that nothing happened, if so.
     pub fn headline(&self) -> String {
         let since = self.format_time(self.since);
