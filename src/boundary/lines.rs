@@ -303,7 +303,7 @@ impl MarkdownBlocks {
             }
         }
         if self.html_block == HtmlBlock::Comment {
-            if contains_bytes(text, b"-->") {
+            if memchr::memmem::find(text, b"-->").is_some() {
                 self.html_block = HtmlBlock::None;
             }
             return LineKind::Comment;
@@ -377,7 +377,7 @@ impl MarkdownBlocks {
             return LineKind::Quote;
         } else if text.starts_with(b"<!--") {
             self.paragraph = ParagraphState::None;
-            if !contains_bytes(&text[4..], b"-->") {
+            if memchr::memmem::find(&text[4..], b"-->").is_none() {
                 self.html_block = HtmlBlock::Comment;
             }
             return LineKind::Html;
@@ -516,8 +516,4 @@ fn is_delimiter_row(text: &[u8]) -> bool {
         && text
             .iter()
             .all(|byte| matches!(byte, b'|' | b'-' | b':' | b' ' | b'\t'))
-}
-
-fn contains_bytes(text: &[u8], needle: &[u8]) -> bool {
-    text.windows(needle.len()).any(|window| window == needle)
 }
