@@ -10,7 +10,7 @@ mod observation_stamps;
 mod rereads;
 mod sweep;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::convert::Infallible;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -32,7 +32,7 @@ use self::due_reads::{DueReads, ReadCost};
 use self::host_polls::HostPolls;
 use self::observation_stamps::ObservationStamps;
 use self::rereads::Rereads;
-use self::sweep::{EarlierStamps, Sweep, UnwatchedChanges};
+use self::sweep::{EarlierStamps, UnwatchedChanges};
 use super::observe::QuickObservation;
 use crate::base::error::{Error, Result};
 use crate::base::sys;
@@ -257,10 +257,7 @@ struct WatchLoop {
     change_scopes: ChangeScopes,
     due_reads: DueReads,
     rereads: Rereads,
-    /// Earliest time of an agent's next read.
-    not_before: HashMap<String, Instant>,
     stamps: Arc<ObservationStamps>,
-    sweep: Arc<Sweep>,
     /// Start of the next sweep; none while one is running, and before the first one.
     next_sweep: Option<Instant>,
     /// Interval of the sweeps while a directory is missing.
@@ -300,23 +297,22 @@ impl WatchLoop {
         let stamps = Arc::new(ObservationStamps::new(&watch));
         let workers = READ_WORKERS.min(watch.context.local_agents().len());
         let (work, queue) = bounded::<String>(workers);
-        let sweep = Arc::new(Sweep::new(&watch, &stamps));
         let memory_directories = memory_directories(&watch);
         let is_read_first = memory_directories.len() > MAX_WATCHED_FIRST;
         let backlog = Arc::new(ChangeBacklog::default());
         let watcher = start_change_watcher(messages.clone(), Arc::clone(&backlog));
-        // From its stamp on, the sweep notices changes of the config; this, those before.
+        // From its stamp on, a sweep notices changes of the config; this, those before.
         let has_config_changed = watch.context.config().has_changed_since_read();
         // A fault there must not end the watch.
         let _ = catch_unwind(AssertUnwindSafe(first));
         let host_polls = HostPolls::start(&watch, &events, &jobs, &stamps);
         if is_read_first {
-            start_first_read(&watch, &sweep, &messages);
+            start_first_read(&watch, &stamps, &messages);
         }
         let worker_count = start_workers(workers, &events, || {
-            let (watch, sweep) = (Arc::clone(&watch), Arc::clone(&sweep));
+            let (watch, stamps) = (Arc::clone(&watch), Arc::clone(&stamps));
             let (queue, messages) = (queue.clone(), messages.clone());
-            let work = move || run_read_worker(&watch, &sweep, &queue, &messages);
+            let work = move || run_read_worker(&watch, &stamps, &queue, &messages);
             thread::Builder::new().spawn(work).map(drop)
         });
         let now = watch.context.clock().instant();
@@ -335,9 +331,7 @@ impl WatchLoop {
             is_fleet_read: false,
             due_reads: DueReads::default(),
             rereads: Rereads::new(now),
-            not_before: HashMap::new(),
             stamps,
-            sweep,
             next_sweep: None,
             missing_sweep_interval: MISSING_SWEEP_INTERVAL,
             messages,
@@ -354,7 +348,7 @@ impl WatchLoop {
         }
         if !is_read_first {
             watch.watch_trusted_directories();
-            start_first_read(&watch.watch, &watch.sweep, &watch.messages);
+            start_first_read(&watch.watch, &watch.stamps, &watch.messages);
         }
         watch
     }
@@ -477,7 +471,7 @@ impl WatchLoop {
     /// workers continue.
     fn start_sweep(&mut self) {
         self.jobs.add(1);
-        let (sweep, messages) = (Arc::clone(&self.sweep), self.messages.clone());
+        let (stamps, messages) = (Arc::clone(&self.stamps), self.messages.clone());
         let watched = self.change_scopes.keys();
         let others = watched
             .filter(|path| !self.memory_directories.contains(*path))
@@ -485,7 +479,7 @@ impl WatchLoop {
             .collect();
         let is_rare = !self.is_unwatched;
         let look = move || {
-            let missed = catch_unwind(AssertUnwindSafe(|| sweep.find_changes(others)));
+            let missed = catch_unwind(AssertUnwindSafe(|| stamps.find_changes(others)));
             if is_rare {
                 sys::return_freed_memory();
             }
@@ -528,10 +522,8 @@ impl WatchLoop {
                 }
             }
             FleetMessage::AgentRead(name, observation, cost) => {
-                let rested = now + cost.pause();
                 // The file may have changed again during the read.
-                self.due_reads.end(&name, rested);
-                self.not_before.insert(name, rested);
+                self.due_reads.end(&name, now + cost.pause());
                 let Some(observation) = observation else {
                     return true;
                 };
@@ -684,8 +676,7 @@ impl WatchLoop {
         if !self.is_read_here(&name) {
             return;
         }
-        let due = self.not_before.get(&name).copied().unwrap_or(now).max(now);
-        if self.due_reads.schedule(name, due) {
+        if self.due_reads.schedule(name, now) {
             self.jobs.add(1);
         }
     }
@@ -712,7 +703,11 @@ impl WatchLoop {
 /// Reads the fleet in a thread of its own, as far as that takes no time: while it does, watcher and
 /// workers continue. The directories of a large fleet are watched afterwards, and a sweep then finds
 /// what has changed between.
-fn start_first_read(watch: &Arc<Watch>, sweep: &Arc<Sweep>, messages: &Sender<FleetMessage>) {
+fn start_first_read(
+    watch: &Arc<Watch>,
+    stamps: &Arc<ObservationStamps>,
+    messages: &Sender<FleetMessage>,
+) {
     let end = |messages: &Sender<FleetMessage>, left: &[&Agent]| {
         let left = left.iter().map(|agent| agent.name.clone());
         // The watch may have ended.
@@ -722,12 +717,12 @@ fn start_first_read(watch: &Arc<Watch>, sweep: &Arc<Sweep>, messages: &Sender<Fl
         });
     };
     let read = {
-        let (watch, sweep, messages) = (Arc::clone(watch), Arc::clone(sweep), messages.clone());
+        let (watch, stamps, messages) = (Arc::clone(watch), Arc::clone(stamps), messages.clone());
         move || {
             let local = watch.context.local_agents();
             let report = |seen: Vec<(EarlierStamps, QuickObservation)>| {
-                let record = |(stamps, quick): (_, QuickObservation)| {
-                    sweep.record_quick(stamps, &quick);
+                let record = |(earlier, quick): (_, QuickObservation)| {
+                    stamps.record_quick(earlier, &quick);
                     quick.observation
                 };
                 let observations = seen.into_iter().map(record).collect();
@@ -736,7 +731,7 @@ fn start_first_read(watch: &Arc<Watch>, sweep: &Arc<Sweep>, messages: &Sender<Fl
                 messages.send(read).is_ok()
             };
             let observe = || {
-                let prepare = sweep.read_earlier_stamps();
+                let prepare = stamps.read_earlier_stamps();
                 watch.observer.observe_quick_agents(&local, prepare, report)
             };
             let left = catch_unwind(AssertUnwindSafe(observe));
@@ -804,7 +799,7 @@ fn start_workers(
 
 fn run_read_worker(
     watch: &Watch,
-    sweep: &Sweep,
+    stamps: &ObservationStamps,
     queue: &Receiver<String>,
     messages: &Sender<FleetMessage>,
 ) {
@@ -813,14 +808,14 @@ fn run_read_worker(
         let (began, used) = (clock.instant(), clock.thread_time());
         let observe = || {
             watch.context.agent(&name).map(|agent| {
-                sweep.record_stamps(agent);
+                stamps.record_stamps(agent);
                 Box::new(watch.observer.observe(agent))
             })
         };
         let observation = catch_unwind(AssertUnwindSafe(observe))
             .ok()
             .and_then(Result::ok);
-        sweep.record_outcome(&name, observation.as_deref());
+        stamps.record_outcome(&name, observation.as_deref());
         let cost = ReadCost {
             elapsed: clock.instant().duration_since(began),
             processor: clock.thread_time().saturating_sub(used),

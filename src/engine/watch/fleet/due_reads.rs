@@ -41,14 +41,21 @@ pub(super) struct DueReads {
     /// The same of agents whose reads do not run, the first one due first.
     ready: BTreeSet<(Instant, String)>,
     running: HashSet<String>,
+    /// The earliest time of the next read of each agent that has been read.
+    earliest: HashMap<String, Instant>,
     /// Agents whose next reads the operator waits for.
     requested: HashSet<String>,
 }
 
 impl DueReads {
-    /// Schedules the next read of an agent, unless an earlier one is scheduled. Returns whether none
-    /// was.
+    /// Schedules the next read of an agent, not before the pause after the last one has ended, unless an
+    /// earlier one is scheduled. Returns whether none was.
     pub(super) fn schedule(&mut self, agent: String, due: Instant) -> bool {
+        let earliest = self.earliest.get(&agent).copied();
+        let is_requested = self.requested.contains(&agent);
+        let due = earliest
+            .filter(|_| !is_requested)
+            .map_or(due, |it| it.max(due));
         let before = self.times.get(&agent).copied();
         if before.is_some_and(|before| before <= due) {
             return false;
@@ -88,6 +95,7 @@ impl DueReads {
     /// Notes that a read has ended. A further one of the agent does not start before `earliest`, unless
     /// it was requested.
     pub(super) fn end(&mut self, agent: &str, earliest: Instant) {
+        self.earliest.insert(agent.to_string(), earliest);
         self.running.remove(agent);
         if let Some(due) = self.times.get_mut(agent) {
             if !self.requested.contains(agent) {

@@ -18,13 +18,13 @@ use crate::store::lease::LeaseSurvey;
 use crate::store::observation::Blocker;
 use crate::transport::{FileMetadata, MemoryObject, Stamp, TransportError};
 
-/// The known stamps of agents.
+/// The known stamps of agents, and of the config.
 pub(super) struct ObservationStamps {
-    watch: Arc<Watch>,
+    pub(super) watch: Arc<Watch>,
     /// The stamps of each agent before its last observation. An agent without known stamps has to be
     /// observed.
     known: Mutex<HashMap<String, AgentStamps>>,
-    seal_expiry: Mutex<SealExpiry>,
+    pub(super) config_stamp: Mutex<Option<Stamp>>,
 }
 
 /// The stamps that an observation of an agent depends on.
@@ -65,13 +65,6 @@ struct SharedStamps {
     is_seal_expired: bool,
 }
 
-/// The expiry of the seal, as its file with this stamp says.
-#[derive(Default)]
-struct SealExpiry {
-    stamp: Option<Stamp>,
-    meta: Option<SealMeta>,
-}
-
 /// Reads the stamps on this machine, those that agents share once.
 pub(super) struct StampReader<'a> {
     watch: &'a Watch,
@@ -79,7 +72,6 @@ pub(super) struct StampReader<'a> {
     /// The agents with journals.
     journaled: HashSet<String>,
     leases: Box<dyn LeaseSurvey>,
-    baselines: Mutex<HashMap<&'a str, Option<Stamp>>>,
 }
 
 impl MemoryStamps {
@@ -96,12 +88,13 @@ impl MemoryStamps {
 }
 
 impl ObservationStamps {
-    /// Creates the collection without known stamps.
+    /// Creates the collection without known stamps of agents.
     pub(super) fn new(watch: &Arc<Watch>) -> ObservationStamps {
         ObservationStamps {
             watch: Arc::clone(watch),
             known: Mutex::default(),
-            seal_expiry: Mutex::default(),
+            // The config may be a symlink.
+            config_stamp: Mutex::new(target_stamp_of(&watch.context.config().path)),
         }
     }
 
@@ -112,7 +105,6 @@ impl ObservationStamps {
             shared: Arc::new(self.shared_stamps()),
             journaled: self.watch.context.journals().agents(),
             leases: self.watch.context.leases().survey(),
-            baselines: Mutex::default(),
         }
     }
 
@@ -195,49 +187,29 @@ impl ObservationStamps {
                 // It may be a symlink.
                 signers.and_then(target_stamp_of),
             ],
-            is_seal_expired: self.is_seal_expired(&meta_path, meta),
+            is_seal_expired: meta.is_some() && self.is_seal_expired(&meta_path),
         }
     }
 
-    /// Returns whether the seal has expired, by its file, which has this stamp.
-    fn is_seal_expired(&self, path: &Path, stamp: Option<Stamp>) -> bool {
-        let mut known = self
-            .seal_expiry
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if known.stamp != stamp {
-            let meta = stamp.and_then(|_| baseline::read_file(path).ok());
-            *known = SealExpiry {
-                stamp,
-                // A faulty file is reported when an agent is observed.
-                meta: meta.and_then(|bytes| SealMeta::parse(&bytes).ok()),
-            };
-        }
-        let meta = known.meta.as_ref();
+    /// Returns whether the seal has expired, by the file at this path. A faulty one is reported when an
+    /// agent is observed.
+    fn is_seal_expired(&self, path: &Path) -> bool {
+        let bytes = baseline::read_file(path).ok();
+        let meta = bytes.and_then(|bytes| SealMeta::parse(&bytes).ok());
         meta.is_some_and(|meta| meta.is_expired(self.watch.context.clock().now()))
     }
 }
 
-impl<'a> StampReader<'a> {
+impl StampReader<'_> {
     /// Returns the stamps of an agent besides those of its memory.
-    pub(super) fn other_stamps(&self, agent: &'a Agent) -> OtherStamps {
+    pub(super) fn other_stamps(&self, agent: &Agent) -> OtherStamps {
+        let baseline = self.watch.context.config().baseline_path(agent);
         OtherStamps {
-            baseline: self.baseline_stamp(agent),
+            baseline: baseline.and_then(|path| stamp_of(&path)),
             lock: self.leases.stamp(&agent.name),
             has_journal: self.journaled.contains(&agent.name),
             shared: Arc::clone(&self.shared),
         }
-    }
-
-    fn baseline_stamp(&self, agent: &'a Agent) -> Option<Stamp> {
-        let mut known = self
-            .baselines
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let config = self.watch.context.config();
-        let read = |name| stamp_of(&config.general.baseline_dir.join(name));
-        let name = agent.baseline()?;
-        *known.entry(name).or_insert_with(|| read(name))
     }
 }
 

@@ -2,7 +2,7 @@
 //! those that the watcher did not report.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::PoisonError;
 
 use chrono::{DateTime, FixedOffset};
 
@@ -14,8 +14,6 @@ use crate::base::durable;
 use crate::base::file_systems::GroupedByFileSystem;
 use crate::base::threads::map_on_processors;
 use crate::config::Agent;
-use crate::engine::Observation;
-use crate::engine::watch::Watch;
 use crate::engine::watch::observe::QuickObservation;
 use crate::transport::Stamp;
 
@@ -36,13 +34,6 @@ pub(super) struct EarlierStamps {
     time: DateTime<FixedOffset>,
 }
 
-/// Looks for changes of local agents.
-pub(super) struct Sweep {
-    watch: Arc<Watch>,
-    stamps: Arc<ObservationStamps>,
-    config_stamp: Mutex<Option<Stamp>>,
-}
-
 /// Reads the stamps of a memory and its directory. Symlinks are not followed, not even above the
 /// memory, because they may lead to a file system that hangs.
 fn read_memory_stamps(memory: &Path) -> MemoryStamps {
@@ -57,23 +48,13 @@ fn read_memory_stamps(memory: &Path) -> MemoryStamps {
     }
 }
 
-impl Sweep {
-    /// Creates a sweep that compares with these stamps.
-    pub(super) fn new(watch: &Arc<Watch>, stamps: &Arc<ObservationStamps>) -> Sweep {
-        Sweep {
-            // The config may be a symlink.
-            config_stamp: Mutex::new(target_stamp_of(&watch.context.config().path)),
-            stamps: Arc::clone(stamps),
-            watch: Arc::clone(watch),
-        }
-    }
-
+impl ObservationStamps {
     /// Records the stamps of a local agent right before its observation, whose outcome then has to be
     /// recorded.
     pub(super) fn record_stamps(&self, agent: &Agent) {
         let time = self.watch.context.clock().now();
         for stamps in self.agent_stamps(&[agent]) {
-            self.stamps.record(&agent.name, stamps, time);
+            self.record(&agent.name, stamps, time);
         }
     }
 
@@ -81,7 +62,7 @@ impl Sweep {
     /// these are observed.
     pub(super) fn read_earlier_stamps<'a>(&'a self) -> impl Fn(&'a Agent) -> EarlierStamps + Sync {
         let time = self.watch.context.clock().now();
-        let reader = self.stamps.read();
+        let reader = self.read();
         move |agent| EarlierStamps {
             other: reader.other_stamps(agent),
             time,
@@ -89,7 +70,7 @@ impl Sweep {
     }
 
     fn other_stamps(&self, agents: &[&Agent]) -> Vec<OtherStamps> {
-        let reader = self.stamps.read();
+        let reader = self.read();
         map_on_processors(agents.to_vec(), || |agent| reader.other_stamps(agent))
     }
 
@@ -102,19 +83,14 @@ impl Sweep {
         let agent = &quick.observation.agent;
         let other = earlier.other;
         let stamps = AgentStamps { memory, other };
-        self.stamps.record(agent, stamps, earlier.time);
+        self.record(agent, stamps, earlier.time);
         self.record_outcome(agent, Some(&quick.observation));
-    }
-
-    /// Records the outcome of an observation.
-    pub(super) fn record_outcome(&self, agent: &str, seen: Option<&Observation>) {
-        self.stamps.record_outcome(agent, seen);
     }
 
     /// Finds the agents with new records or, on this machine, changed stamps, and the existing
     /// directories among those of memories and `others`.
     pub(super) fn find_changes(&self, others: Vec<PathBuf>) -> UnwatchedChanges {
-        let mut agents = self.stamps.forget_recorded();
+        let mut agents = self.forget_recorded();
         let local_agents = self.watch.context.local_agents();
         let stamps = self.agent_stamps(&local_agents);
         let mut directories: DirectoryInodes = local_agents
@@ -130,7 +106,7 @@ impl Sweep {
             .iter()
             .zip(&stamps)
             .filter_map(|(agent, stamps)| {
-                let is_known = self.stamps.are_known(&agent.name, stamps);
+                let is_known = self.are_known(&agent.name, stamps);
                 (!is_known).then(|| agent.name.clone())
             });
         agents.extend(changed);
