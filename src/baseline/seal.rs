@@ -11,6 +11,7 @@ use std::path::Path;
 
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 
 use crate::base::diff::count_lines;
 use crate::base::durable;
@@ -82,15 +83,40 @@ fn signing_argument(config: &Config) -> &'static str {
     }
 }
 
-/// The files of a seal as they are on the disk.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// The files of a seal as they are on the disk. As JSON, each is a text.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct SealFiles {
     /// The manifest.
+    #[serde(with = "text", skip_serializing_if = "Option::is_none")]
     pub manifest: Option<Vec<u8>>,
     /// Serial, time and expiry.
+    #[serde(with = "text", skip_serializing_if = "Option::is_none")]
     pub meta: Option<Vec<u8>>,
     /// The signature.
+    #[serde(with = "text", skip_serializing_if = "Option::is_none")]
     pub signature: Option<Vec<u8>>,
+}
+
+/// A file as text. Bytes that are not UTF-8 are replaced; a signature counts all the same, because
+/// `ssh-keygen` ignores what follows it.
+mod text {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub fn serialize<S: Serializer>(
+        bytes: &Option<Vec<u8>>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        let text = bytes.as_deref().map(String::from_utf8_lossy);
+        text.serialize(serializer)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Vec<u8>>, D::Error> {
+        let text = Option::<String>::deserialize(deserializer)?;
+        Ok(text.map(String::into_bytes))
+    }
 }
 
 impl SealFiles {
@@ -106,6 +132,15 @@ impl SealFiles {
             meta: read_one(META_FILE_NAME, MAX_SIDE_FILE_BYTES)?,
             signature: read_one(SIGNATURE_FILE_NAME, MAX_SIDE_FILE_BYTES)?,
         })
+    }
+
+    /// Returns the files with their names, the manifest last.
+    pub fn named(&self) -> [(&'static str, Option<&[u8]>); 3] {
+        [
+            (META_FILE_NAME, self.meta.as_deref()),
+            (SIGNATURE_FILE_NAME, self.signature.as_deref()),
+            (SEAL_FILE_NAME, self.manifest.as_deref()),
+        ]
     }
 
     /// Parses the manifest of `directory`; none without one.

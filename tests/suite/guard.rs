@@ -501,6 +501,30 @@ fn damaged_copy_of_signed_seal_accepts_no_other() {
 }
 
 #[test]
+fn bytes_behind_a_signature_leave_a_seal_signed() {
+    if !has_ssh_keygen() {
+        return;
+    }
+    let world = signed_world().with_general("require_seal = if-present");
+    sign(&world, "ops", None).unwrap();
+    let baselines = world.root.join("baselines");
+    let signature = baselines.join(".checksums.sig");
+    // ssh-keygen ignores what follows a signature.
+    let mut bytes = fs::read(&signature).unwrap();
+    bytes.extend_from_slice(b"\xff\n");
+    fs::write(&signature, bytes).unwrap();
+    assert_eq!(guard(&world).worst_kind(), None);
+    fs::remove_file(&signature).unwrap();
+    fs::remove_file(baselines.join(".checksums.meta")).unwrap();
+    world.set_baseline("scout", DAMAGED);
+    let seal = format!("{}  scout.md\n", Digest::of(DAMAGED.as_bytes()));
+    fs::write(baselines.join(".checksums"), seal).unwrap();
+    guard(&world);
+    assert_eq!(baseline(&world, "scout"), BASELINE);
+    assert!(signature.exists());
+}
+
+#[test]
 fn signed_seal_made_elsewhere_restarts_the_count() {
     if !has_ssh_keygen() {
         return;

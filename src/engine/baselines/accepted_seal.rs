@@ -8,8 +8,6 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
 use crate::base::digest::Digest;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::baseline::seal::{self, BaselineSeal, SealFiles, SealMeta};
@@ -20,16 +18,6 @@ use crate::config::{Agent, SealRequirement};
 use crate::engine::baselines::Baselines;
 use crate::store::holds::Hold;
 
-/// The files of a seal that the guard can put back.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::engine) struct KeptSeal {
-    pub manifest: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub meta: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub signature: Option<String>,
-}
-
 /// A seal whose lines the operator has accepted.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(in crate::engine) struct AcceptedSeal {
@@ -39,28 +27,6 @@ pub(in crate::engine) struct AcceptedSeal {
     pub meta: Option<SealMeta>,
     /// Why the seal in `baseline_dir` is not the accepted one, if it is not.
     pub problem: Option<Error>,
-}
-
-impl KeptSeal {
-    /// Returns the seal in these files; none without a manifest.
-    pub(in crate::engine) fn from_files(files: &SealFiles) -> Option<KeptSeal> {
-        let text = |bytes: &Option<Vec<u8>>| String::from_utf8(bytes.clone()?).ok();
-        Some(KeptSeal {
-            manifest: text(&files.manifest)?,
-            meta: text(&files.meta),
-            signature: text(&files.signature),
-        })
-    }
-
-    /// Returns the files as they are read from the disk.
-    pub(in crate::engine) fn to_files(&self) -> SealFiles {
-        let bytes = |text: &String| text.clone().into_bytes();
-        SealFiles {
-            manifest: Some(bytes(&self.manifest)),
-            meta: self.meta.as_ref().map(bytes),
-            signature: self.signature.as_ref().map(bytes),
-        }
-    }
 }
 
 /// Whether the baselines are protected by a seal.
@@ -84,7 +50,7 @@ impl Baselines {
 
     /// Returns whether only a good signature vouches for a seal: the config requires one, or names
     /// who may sign and the last accepted seal was signed.
-    pub(in crate::engine) fn counts_only_signed(&self, kept: Option<&KeptSeal>) -> bool {
+    pub(in crate::engine) fn counts_only_signed(&self, kept: Option<&SealFiles>) -> bool {
         let general = &self.context.config().general;
         let is_kept_signed = kept.is_some_and(|kept| kept.signature.is_some());
         general.require_seal == SealRequirement::Signed
@@ -132,7 +98,7 @@ impl Baselines {
             Err(error) => Some(error),
         };
         let kept = self.read_kept_seal();
-        let accepted = kept.and_then(|kept| self.check_lines(&kept.to_files()).ok());
+        let accepted = kept.and_then(|kept| self.check_lines(&kept).ok());
         // Before the first seal there is nothing to say.
         let is_first = accepted.is_none() && *files == SealFiles::default();
         Ok(AcceptedSeal {
@@ -159,8 +125,8 @@ impl Baselines {
     pub(in crate::engine) fn sealed_digests(&self) -> Result<HashSet<Digest>> {
         let directory = &self.context.config().general.baseline_dir;
         let kept = self.context.holds().read(Hold::AcceptedSeal)?;
-        let kept = kept.and_then(|text| serde_json::from_slice::<KeptSeal>(&text).ok());
-        let kept = kept.map(|kept| kept.to_files().parse(directory));
+        let kept = kept.and_then(|text| parse_kept_seal(&text));
+        let kept = kept.map(|kept| kept.parse(directory));
         let on_disk = SealFiles::read(directory)?.parse(directory)?;
         let seals = [
             Some(self.accepted_seal()?.seal),
@@ -177,7 +143,7 @@ impl Baselines {
     }
 
     /// Keeps a copy of the seal where agents cannot write; none removes it.
-    pub(in crate::engine) fn keep_seal(&self, seal: Option<&KeptSeal>) -> Result<()> {
+    pub(in crate::engine) fn keep_seal(&self, seal: Option<&SealFiles>) -> Result<()> {
         let text = seal.map(serde_json::to_vec).transpose().map_err(|error| {
             let message = format!("cannot serialize the seal: {error}");
             Error::new(ErrorKind::Internal, message)
@@ -192,16 +158,15 @@ impl Baselines {
     /// signed one.
     fn is_kept_seal_unreadable(&self) -> bool {
         match self.context.holds().read(Hold::AcceptedSeal) {
-            Ok(Some(text)) => serde_json::from_slice::<KeptSeal>(&text).is_err(),
+            Ok(Some(text)) => parse_kept_seal(&text).is_none(),
             Ok(None) => false,
             Err(_) => true,
         }
     }
 
     /// Returns the kept copy of the seal; none if there is no valid one.
-    pub(in crate::engine) fn read_kept_seal(&self) -> Option<KeptSeal> {
-        let text = self.context.holds().read(Hold::AcceptedSeal).ok()??;
-        serde_json::from_slice(&text).ok()
+    pub(in crate::engine) fn read_kept_seal(&self) -> Option<SealFiles> {
+        parse_kept_seal(&self.context.holds().read(Hold::AcceptedSeal).ok()??)
     }
 
     /// Creates an empty cache of baselines, each of which is read and checked once.
@@ -261,4 +226,10 @@ impl Baselines {
         let directory = &self.context.config().general.baseline_dir;
         directory.join(seal::SEAL_FILE_NAME)
     }
+}
+
+/// Parses the kept copy of a seal; none if it is damaged, or has no manifest.
+fn parse_kept_seal(text: &[u8]) -> Option<SealFiles> {
+    let files: SealFiles = serde_json::from_slice(text).ok()?;
+    files.manifest.is_some().then_some(files)
 }

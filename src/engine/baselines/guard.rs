@@ -18,7 +18,6 @@ use std::sync::{Mutex, PoisonError};
 use chrono::Duration;
 use serde::Serialize;
 
-use super::accepted_seal::KeptSeal;
 use crate::base::digest::Digest;
 use crate::base::durable::ExpectedFile;
 use crate::base::error::{Error, ErrorKind, Result};
@@ -317,9 +316,7 @@ impl Guard {
         let Some(kept) = kept else {
             return Err(why);
         };
-        let accepted = self
-            .baselines
-            .accepted_seal_among(&kept.to_files(), is_signed)?;
+        let accepted = self.baselines.accepted_seal_among(&kept, is_signed)?;
         if let Some(problem) = accepted.problem {
             return Err(problem);
         }
@@ -329,7 +326,7 @@ impl Guard {
         };
         let now = self.context.clock().instant();
         let waited = now.saturating_duration_since(*broken_since.get_or_insert(now));
-        let event = if let Err(error) = self.check_seal_files(&kept.to_files(), is_signed) {
+        let event = if let Err(error) = self.check_seal_files(&kept, is_signed) {
             GuardEvent::failed(SEAL_FILE_NAME, &error)
         } else if self.has_fresh_seal_file() && waited < MAX_SEAL_WAIT {
             GuardEvent {
@@ -355,11 +352,8 @@ impl Guard {
 
     /// Refuses a seal without a signature that no longer covers a baseline in use which the kept one
     /// covers: resets would refuse that baseline, and the kept seal would be lost.
-    fn check_coverage(&self, seal: &BaselineSeal, kept: &KeptSeal) -> Result<()> {
-        let Ok(Some(kept)) = kept
-            .to_files()
-            .parse(&self.context.config().general.baseline_dir)
-        else {
+    fn check_coverage(&self, seal: &BaselineSeal, kept: &SealFiles) -> Result<()> {
+        let Ok(Some(kept)) = kept.parse(&self.context.config().general.baseline_dir) else {
             return Ok(());
         };
         let covers = |seal: &BaselineSeal, name: &str| seal.expected_digest(name).is_some();
@@ -381,37 +375,35 @@ impl Guard {
         &self,
         seal: &BaselineSeal,
         files: &SealFiles,
-        kept: Option<KeptSeal>,
+        kept: Option<SealFiles>,
         is_signed: bool,
     ) -> Result<()> {
-        let Some(mut newest) = KeptSeal::from_files(files) else {
-            return Ok(());
-        };
-        if kept.as_ref() == Some(&newest) {
+        if kept.as_ref() == Some(files) {
             return Ok(());
         }
         let has_signers = self.context.config().general.seal_signers.is_some();
         let is_good = is_signed
             || has_signers
-                && newest.signature.is_some()
+                && files.signature.is_some()
                 && self.check_seal_files(files, true).is_ok();
         if is_good {
             self.record_taken_over(seal, kept.as_ref())?;
-            return self.baselines.keep_seal(Some(&newest));
+            return self.baselines.keep_seal(Some(files));
         }
-        if kept.is_some_and(|kept| kept.manifest == newest.manifest) {
+        if kept.is_some_and(|kept| kept.manifest == files.manifest) {
             return Ok(());
         }
-        newest.meta = None;
-        newest.signature = None;
-        self.baselines.keep_seal(Some(&newest))
+        self.baselines.keep_seal(Some(&SealFiles {
+            manifest: files.manifest.clone(),
+            ..SealFiles::default()
+        }))
     }
 
     /// Records which files a signed seal covers otherwise than the one before: they are not fought
     /// over, and what was saved here before is sealed over.
-    fn record_taken_over(&self, seal: &BaselineSeal, before: Option<&KeptSeal>) -> Result<()> {
+    fn record_taken_over(&self, seal: &BaselineSeal, before: Option<&SealFiles>) -> Result<()> {
         let directory = &self.context.config().general.baseline_dir;
-        let before = before.and_then(|before| before.to_files().parse(directory).ok()?);
+        let before = before.and_then(|before| before.parse(directory).ok()?);
         let before = before.unwrap_or_default();
         let run = new_run_id();
         let names: BTreeSet<&str> = seal.names().chain(before.names()).collect();
@@ -478,7 +470,7 @@ impl Guard {
     }
 
     /// Puts the kept seal back and records it.
-    fn restore_seal(&self, kept: &KeptSeal, why: &Error) -> Result<()> {
+    fn restore_seal(&self, kept: &SealFiles, why: &Error) -> Result<()> {
         self.context.ledger().head()?;
         // An unreadable object is not a file; it stays under a random name beside the seal.
         let found =
@@ -488,7 +480,7 @@ impl Guard {
         let mut event = self.files.baseline_event(&run, Operation::Guard);
         event.file = Some(SEAL_FILE_NAME.to_string());
         event.change.before = manifest;
-        event.change.after = Some(FileState::of(kept.manifest.as_bytes()));
+        event.change.after = kept.manifest.as_deref().map(FileState::of);
         event.note = Some(why.message().to_string());
         let record = ChangeRecord {
             run,

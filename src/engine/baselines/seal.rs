@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 use chrono::{Duration, Timelike};
 
-use super::accepted_seal::KeptSeal;
 use super::seal_plan::SealPlan;
 use crate::base::digest::Digest;
 use crate::base::durable::ExpectedFile;
@@ -113,13 +112,13 @@ impl Seals {
                 None => seal.remove(&change.name),
             }
         }
-        let (kept, meta, signed) = self.build_seal(seal, plan, key)?;
-        check_names(plan, &kept, directory)?;
+        let (files, meta, signed) = self.build_seal(seal, plan, key)?;
+        check_names(plan, &files, directory)?;
         // A signature may take a minute.
         check_files()?;
         let record = self.seal_record(plan, meta.as_ref(), signed.as_ref());
         let run = record.run.clone();
-        self.install_seal(&kept, Some(&plan.files), record, || {
+        self.install_seal(&files, Some(&plan.files), record, || {
             if let Some(signed) = &signed {
                 self.baselines.seal_verifier().remember_serial(signed);
             }
@@ -218,17 +217,16 @@ impl Seals {
         mut seal: BaselineSeal,
         plan: &SealPlan,
         key: Option<&SigningKey<'_>>,
-    ) -> Result<(KeptSeal, Option<SealMeta>, Option<SignedSeal>)> {
+    ) -> Result<(SealFiles, Option<SealMeta>, Option<SignedSeal>)> {
         let Some(key) = key else {
             if plan.files.meta.is_none() {
                 seal.remove(META_FILE_NAME);
             }
-            let kept = KeptSeal {
-                manifest: seal.to_text(),
-                meta: None,
-                signature: None,
+            let files = SealFiles {
+                manifest: Some(seal.to_text().into_bytes()),
+                ..SealFiles::default()
             };
-            return Ok((kept, None, None));
+            return Ok((files, None, None));
         };
         let serial = self.next_serial(plan)?;
         let now = self.context.clock().now();
@@ -243,15 +241,12 @@ impl Seals {
         };
         let meta_bytes = meta.to_bytes();
         seal.set(META_FILE_NAME, Digest::of(&meta_bytes));
-        let manifest = seal.to_text();
-        let signature = self
-            .baselines
-            .seal_verifier()
-            .sign(manifest.as_bytes(), key)?;
+        let manifest = seal.to_text().into_bytes();
+        let signature = self.baselines.seal_verifier().sign(&manifest, key)?;
         let files = SealFiles {
-            manifest: Some(manifest.clone().into_bytes()),
-            meta: Some(meta_bytes.clone()),
-            signature: Some(signature.clone()),
+            manifest: Some(manifest),
+            meta: Some(meta_bytes),
+            signature: Some(signature),
         };
         let signed = match &self.context.config().general.seal_signers {
             None => None,
@@ -267,13 +262,7 @@ impl Seals {
                 Some(signed)
             }
         };
-        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-        let kept = KeptSeal {
-            manifest,
-            meta: Some(text(meta_bytes)),
-            signature: Some(text(signature)),
-        };
-        Ok((kept, Some(meta), signed))
+        Ok((files, Some(meta), signed))
     }
 
     /// Returns the serial of a new seal. That of a file that no good signature covers counts for
@@ -303,36 +292,21 @@ impl Seals {
     /// replaces the new files at once; otherwise the system's error.
     pub(in crate::engine) fn install_seal(
         &self,
-        seal: &KeptSeal,
+        seal: &SealFiles,
         found: Option<&SealFiles>,
         record: ChangeRecord,
         on_installed: impl FnOnce(),
     ) -> Result<()> {
-        let expected = |of: fn(&SealFiles) -> &Option<Vec<u8>>| {
-            found.map_or(ExpectedFile::Any, |found| {
-                ExpectedFile::of(of(found).as_deref())
-            })
+        let expected = match found {
+            Some(found) => found.named().map(|(_, bytes)| ExpectedFile::of(bytes)),
+            None => [ExpectedFile::Any; 3],
         };
-        let files = [
-            (META_FILE_NAME, &seal.meta, expected(|it| &it.meta)),
-            (
-                SIGNATURE_FILE_NAME,
-                &seal.signature,
-                expected(|it| &it.signature),
-            ),
-            (
-                SEAL_FILE_NAME,
-                &Some(seal.manifest.clone()),
-                expected(|it| &it.manifest),
-            ),
-        ];
+        let files = seal.named().into_iter().zip(expected);
         let files: Vec<NewContent<'_>> = files
-            .into_iter()
-            .filter_map(|(name, text, expected)| {
-                let bytes = text.as_ref()?.as_bytes();
+            .filter_map(|((name, bytes), expected)| {
                 Some(NewContent {
                     name,
-                    bytes,
+                    bytes: bytes?,
                     expected,
                 })
             })
@@ -364,14 +338,11 @@ impl Seals {
     }
 
     /// Reads a seal again that was put in its place.
-    fn check_installed_seal(&self, seal: &KeptSeal) -> Result<()> {
+    fn check_installed_seal(&self, seal: &SealFiles) -> Result<()> {
         let directory = &self.context.config().general.baseline_dir;
-        let (new, found) = (seal.to_files(), SealFiles::read(directory)?);
-        let is_there = |new: &Option<Vec<u8>>, found| new.is_none() || new == found;
-        if is_there(&new.manifest, &found.manifest)
-            && is_there(&new.meta, &found.meta)
-            && is_there(&new.signature, &found.signature)
-        {
+        let found = SealFiles::read(directory)?;
+        let mut files = seal.named().into_iter().zip(found.named());
+        if files.all(|((_, new), (_, found))| new.is_none() || new == found) {
             return Ok(());
         }
         let directory = directory.display();
@@ -424,8 +395,8 @@ fn is_seal_unchanged(plan: &SealPlan, key: Option<&SigningKey<'_>>) -> bool {
 
 /// Checks that the manifest, read again, covers the names of a plan: sha256sum has no spelling for
 /// a few of them.
-fn check_names(plan: &SealPlan, seal: &KeptSeal, directory: &Path) -> Result<()> {
-    let read = seal.to_files().parse(directory)?.unwrap_or_default();
+fn check_names(plan: &SealPlan, seal: &SealFiles, directory: &Path) -> Result<()> {
+    let read = seal.parse(directory)?.unwrap_or_default();
     for change in plan.selected() {
         if read.expected_digest(&change.name) != change.bytes.as_deref().map(Digest::of) {
             let message = format!("a seal cannot name the file {}", change.name);
