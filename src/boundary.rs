@@ -37,7 +37,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::digest::Digest;
 pub use line_ends::{describe_line_ends, with_line_ends_of};
-use line_ends::{matching_prefix_length, split_line_end};
+use line_ends::{matching_prefix_length, split_line_end, whole_lines_length};
 pub use lines::{
     ExcludedLine, LineKind, ScannedLine, SeparatorExclusion, SeparatorLine, SeparatorLines,
     scan_lines, unclosed_fence_line,
@@ -118,16 +118,9 @@ impl Baseline {
     /// line of the baseline must be a whole line of the memory: text that continues it is drift.
     fn intact_boundary_in(&self, memory: &[u8]) -> Option<usize> {
         let Some(cut) = self.separator_line else {
-            let length = matching_prefix_length(memory, &self.bytes)?;
-            let line_end = match &memory[length..] {
-                [] => 0,
-                _ if self.bytes.ends_with(b"\n") => 0,
-                _ if self.bytes.is_empty() => return None,
-                [b'\n', ..] => 1,
-                [b'\r', b'\n', ..] => 2,
-                _ => return None,
-            };
-            return Some(length + line_end);
+            // An empty baseline is the beginning of any memory, and has no line.
+            let has_line = !self.bytes.is_empty() || memory.is_empty();
+            return whole_lines_length(memory, &self.bytes).filter(|_| has_line);
         };
         let start = matching_prefix_length(memory, &self.bytes[..cut.start])?;
         let end = line_end(memory, start);
@@ -137,17 +130,7 @@ impl Baseline {
     /// Returns the length of the tail at the beginning of `below`, which follows a boundary, with the
     /// end of its last line; `None` if the agent has changed it.
     pub fn unchanged_tail_length(&self, below: &[u8]) -> Option<usize> {
-        let tail = self.tail();
-        let length = matching_prefix_length(below, tail)?;
-        let line_end = match &below[length..] {
-            [] => 0,
-            _ if tail.is_empty() || tail.ends_with(b"\n") => 0,
-            [b'\n', ..] => 1,
-            [b'\r', b'\n', ..] => 2,
-            // The agent has continued its last line.
-            _ => return None,
-        };
-        Some(length + line_end)
+        whole_lines_length(below, self.tail())
     }
 
     /// Returns whether a memory is this version, line ends aside.

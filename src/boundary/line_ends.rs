@@ -86,6 +86,20 @@ pub(super) fn matching_prefix_length(text: &[u8], prefix: &[u8]) -> Option<usize
     Some(text.len() - rest.len())
 }
 
+/// As [`matching_prefix_length`], with the end of the last line of `prefix`; `None` as well if `text`
+/// continues that line.
+pub(super) fn whole_lines_length(text: &[u8], prefix: &[u8]) -> Option<usize> {
+    let length = matching_prefix_length(text, prefix)?;
+    let line_end = match &text[length..] {
+        [] => 0,
+        _ if prefix.is_empty() || prefix.ends_with(b"\n") => 0,
+        [b'\n', ..] => 1,
+        [b'\r', b'\n', ..] => 2,
+        _ => return None,
+    };
+    Some(length + line_end)
+}
+
 /// Returns `text` with the line ends of `model`, so that a comparison of the two shows other changes
 /// only: line by line as long as both have the same lines, then with those of most of its lines.
 pub fn with_line_ends_of<'t>(text: &'t [u8], model: &[u8]) -> Cow<'t, [u8]> {
