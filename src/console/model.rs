@@ -304,6 +304,11 @@ impl Model {
         usize::from(self.size.1).saturating_sub(others).max(1)
     }
 
+    /// Returns the rows of the details of an entry or a run: the last message is shown in the second one.
+    pub fn details_height(&self) -> usize {
+        if self.last_message.is_some() { 1 } else { 2 }
+    }
+
     /// Whether the terminal is smaller than [`MIN_TERMINAL_SIZE`].
     pub fn is_too_small(&self) -> bool {
         self.size.0 < MIN_TERMINAL_SIZE.0 || self.size.1 < MIN_TERMINAL_SIZE.1

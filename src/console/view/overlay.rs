@@ -261,6 +261,6 @@ fn draw_choice(
     };
     canvas.put_text(x, y, &truncate_untrusted(&text, canvas.room(x + 1)), role);
     if is_at_cursor {
-        canvas.highlight_cursor(3, y, 15);
+        canvas.highlight_cursor(3..18, y);
     }
 }

@@ -2,6 +2,8 @@
 //! formatted as sizes and counts. Drawable text has no control characters: it is text of the
 //! program, or untrusted text that was made visible.
 
+use std::ops::Range;
+
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Modifier, Style};
@@ -119,9 +121,17 @@ impl<'a> Canvas<'a> {
         self.put_text(0, y, &line, Role::Rule);
     }
 
-    /// Adds the cursor's style to some cells of a row.
-    pub fn highlight_cursor(&mut self, x: u16, y: u16, width: u16) {
-        let area = Rect::new(x, y, width, 1).intersection(self.area);
+    /// Draws a vertical line beside some rows.
+    pub fn draw_divider(&mut self, x: u16, rows: Range<u16>) {
+        for y in rows {
+            self.put_text(x, y, "│", Role::Rule);
+        }
+    }
+
+    /// Adds the cursor's style to some columns of a row.
+    pub fn highlight_cursor(&mut self, columns: Range<u16>, y: u16) {
+        let width = columns.end.saturating_sub(columns.start);
+        let area = Rect::new(columns.start, y, width, 1).intersection(self.area);
         self.buffer.set_style(area, self.theme.style(Role::Cursor));
     }
 

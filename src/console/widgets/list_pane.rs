@@ -7,6 +7,9 @@ use crate::console::widgets::canvas::{
     Canvas, fit_end_of_sentence, fit_start_of_sentence, shorten_untrusted, truncate_untrusted,
 };
 
+/// The highlighted columns of a row that only the mark shows to be under the cursor.
+pub const NO_HIGHLIGHT: Range<u16> = 0..0;
+
 /// Smallest width of the terminal for a text beside its list, in columns.
 pub const MIN_PREVIEW_COLUMNS: u16 = 110;
 
@@ -54,12 +57,13 @@ impl ListPane {
     }
 
     /// Draws the visible rows from a row of the screen on, and marks the one under the cursor.
+    /// `draw_row` returns the columns that are highlighted there.
     pub fn draw(
         &self,
         canvas: &mut Canvas<'_>,
         y: u16,
         extent: (usize, usize),
-        draw_row: impl FnMut(&mut Canvas<'_>, u16, usize),
+        draw_row: impl FnMut(&mut Canvas<'_>, u16, usize) -> Range<u16>,
     ) {
         self.draw_at(canvas, (0, y), extent, draw_row);
     }
@@ -70,12 +74,13 @@ impl ListPane {
         canvas: &mut Canvas<'_>,
         (x, y): (u16, u16),
         (count, height): (usize, usize),
-        mut draw_row: impl FnMut(&mut Canvas<'_>, u16, usize),
+        mut draw_row: impl FnMut(&mut Canvas<'_>, u16, usize) -> Range<u16>,
     ) {
         for (index, y) in self.visible(count, height).zip(y..) {
-            draw_row(canvas, y, index);
+            let highlighted = draw_row(canvas, y, index);
             if index == self.cursor {
                 canvas.put_text(x, y, ">", Role::Text);
+                canvas.highlight_cursor(highlighted, y);
             }
         }
     }
@@ -229,13 +234,14 @@ impl Columns {
     }
 
     /// Draws a row, with a text for each column.
-    pub fn draw_row<'a>(
+    pub fn draw_row<T: AsRef<str>>(
         &self,
         canvas: &mut Canvas<'_>,
         y: u16,
-        cells: impl IntoIterator<Item = (&'a str, Role)>,
+        cells: impl IntoIterator<Item = (T, Role)>,
     ) {
         for (column, (text, role)) in self.columns.iter().zip(cells) {
+            let text = text.as_ref();
             let width = usize::from(column.width.saturating_sub(1));
             match column.fit {
                 _ if column.width == 0 => {}

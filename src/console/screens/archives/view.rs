@@ -82,16 +82,11 @@ fn draw_list(model: &Model, canvas: &mut Canvas<'_>) {
             if let Some(row) = model.archives.row(index) {
                 draw_row(model, canvas, y, &columns, &row);
             }
-            if index == list.cursor {
-                let width = columns.x(2) - columns.x(0) - 1;
-                canvas.highlight_cursor(columns.x(0), y, width);
-            }
+            columns.x(0)..columns.x(2) - 1
         });
     }
     if has_preview && model.archives.row_count() > 0 {
-        for y in 3..bottom {
-            canvas.put_text(columns.end(), y, "│", Role::Rule);
-        }
+        canvas.draw_divider(columns.end(), 3..bottom);
         let x = columns.end() + 2;
         draw_title(model, canvas, x, 3);
         let area = Rect::new(
@@ -195,9 +190,8 @@ fn draw_query(model: &Model, canvas: &mut Canvas<'_>) {
         let usage = format!(
             "{key} searches all that agents wrote: words \"a phrase\" -not begin* /regex/ agent: kind: since: is: in:"
         );
-        let room = canvas.room(0);
-        let text = join_notes(&notes, room).unwrap_or(usage);
-        canvas.put_text(0, 1, &fit_start_of_sentence(&text, room), Role::Dim);
+        let text = join_notes(&notes, canvas.room(0)).unwrap_or(usage);
+        canvas.put_start(0, 1, &text, Role::Dim);
         return;
     }
     let x = canvas.put_text(0, 1, "query: ", Role::Dim);
@@ -213,7 +207,7 @@ fn draw_query(model: &Model, canvas: &mut Canvas<'_>) {
         None => join_notes(&notes, room).map(|text| (text, Role::Dim)),
     };
     if let Some((text, role)) = note {
-        canvas.put_text(x, 1, &fit_start_of_sentence(&text, room), role);
+        canvas.put_start(x, 1, &text, role);
     }
 }
 
@@ -337,13 +331,12 @@ fn draw_pane(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
 
 /// Draws the line of the first hit where the text is not beside the list, or what to press.
 fn draw_details(model: &Model, canvas: &mut Canvas<'_>, y: u16, has_preview: bool) {
-    let room = canvas.room(2);
     let Some(row) = model.archives.current_row() else {
         let text = match model.archives.current_relaxation() {
             Some(current) => format!("query: {}", current.relaxed.query),
             None => NO_ENTRY_REASON.to_string(),
         };
-        canvas.put_text(1, y, &truncate_untrusted(&text, room), Role::Dim);
+        canvas.put_truncated(1, y, &text, Role::Dim);
         return;
     };
     let first = row.hits().and_then(|text| text.lines.first());
@@ -358,7 +351,7 @@ fn draw_details(model: &Model, canvas: &mut Canvas<'_>, y: u16, has_preview: boo
                 (true, Some(position)) => position,
                 _ => source,
             };
-            canvas.put_text(1, y, &truncate_untrusted(&text, room), Role::Dim);
+            canvas.put_truncated(1, y, &text, Role::Dim);
         }
     }
 }

@@ -15,9 +15,7 @@ use crate::console::screens::baseline_plan::state::{
 };
 use crate::console::screens::reset::view::title::{PLAN_STATUS, PlanTitle};
 use crate::console::theme::Role;
-use crate::console::widgets::canvas::{
-    Canvas, fit_end_of_sentence, fit_start_of_sentence, shorten_untrusted, truncate_untrusted,
-};
+use crate::console::widgets::canvas::{Canvas, shorten_untrusted, truncate_untrusted};
 use crate::console::widgets::list_pane::{Columns, Fit, ListPane};
 use crate::console::widgets::plan_pane::Confirmation;
 
@@ -141,46 +139,40 @@ fn draw_rows(model: &Model, rows: &[BaselinePlanRow], canvas: &mut Canvas<'_>) {
     list.draw(canvas, 3, (count, height), |canvas, y, index| {
         let row = &rows[index];
         let (added, removed) = row.changed_lines;
-        let is_foreign = row.is_foreign;
+        let label_role = if row.is_foreign {
+            Role::Tampered
+        } else {
+            Role::Text
+        };
         let agents = match row.agents.as_slice() {
             [] => "no agent".to_string(),
             agents => agents.join(", "),
         };
         let cells = [
             (&*row.name, Role::Text),
-            (
-                &*row.label,
-                if is_foreign {
-                    Role::Tampered
-                } else {
-                    Role::Text
-                },
-            ),
+            (&*row.label, label_role),
             (&*format!("+{added} -{removed}"), Role::Text),
             (&*agents, Role::Dim),
         ];
         columns.draw_row(canvas, y, cells);
-        if index == list.cursor {
-            let name = shorten_untrusted(&row.name, columns.room(0));
-            canvas.highlight_cursor(2, y, name.width() as u16);
-        }
+        let name = shorten_untrusted(&row.name, columns.room(0));
+        columns.x(0)..columns.x(0) + name.width() as u16
     });
 }
 
 fn draw_footer(model: &Model, view: &BaselinePlanView, canvas: &mut Canvas<'_>, is_applying: bool) {
     let mut y = canvas.area.height - model.baseline_plan.footer_rows();
     canvas.draw_rule(y);
-    let room = canvas.room(2);
     if let Some(problem) = &view.prepared.problem {
         y += 1;
-        canvas.put_text(1, y, &fit_end_of_sentence(problem, room), Role::Bad);
+        canvas.put_end(1, y, problem, Role::Bad);
     }
     if let Some(why) = &view.prompt.refusal {
         canvas.put_wrapped(1, y + 1, &format!("Not possible: {why}"), Role::Warn, 3);
         return;
     }
     let (note, role) = plan_note(model, view);
-    canvas.put_text(1, y + 1, &fit_start_of_sentence(&note, room), role);
+    canvas.put_start(1, y + 1, &note, role);
     if view.prompt.confirmation != Confirmation::NothingToRun {
         let command = equivalent_command::for_baseline_plan(model, view);
         draw_equivalent_command(model, canvas, (1, y + 2), &command, Command::CopyPlan);

@@ -119,10 +119,8 @@ fn draw_list(model: &Model, canvas: &mut Canvas<'_>) {
     let list_pane = model.baselines.list_pane;
     list_pane.draw(canvas, 4, (visible.len(), height), |canvas, y, index| {
         draw_row(model, canvas, y, visible[index], &columns);
-        if index == list_pane.cursor {
-            let name = shorten_untrusted(&visible[index].name, columns.room(1));
-            canvas.highlight_cursor(columns.x(1), y, name.width() as u16);
-        }
+        let name = shorten_untrusted(&visible[index].name, columns.room(1));
+        columns.x(1)..columns.x(1) + name.width() as u16
     });
     match visible.get(cursor) {
         Some(summary) => draw_facts(model, canvas, bottom + 1, summary),
@@ -337,10 +335,8 @@ pub(super) fn draw_facts(
     y: u16,
     summary: &BaselineSummary,
 ) {
-    let room = canvas.room(2);
-    let lines = fact_lines(model, summary);
-    for ((text, role), y) in lines.iter().zip(y..) {
-        canvas.put_text(1, y, &fit_start_of_sentence(text, room), *role);
+    for ((text, role), y) in fact_lines(model, summary).into_iter().zip(y..) {
+        canvas.put_start(1, y, &text, role);
     }
 }
 

@@ -63,9 +63,7 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
         draw_text(model, editor, canvas);
         if model.size.0 >= MIN_PANEL_COLUMNS {
             let x = canvas.width() - PANEL_CELLS as u16;
-            for y in 3..3 + height as u16 {
-                canvas.put_text(x, y, "│", Role::Rule);
-            }
+            canvas.draw_divider(x, 3..3 + height as u16);
             let area = Rect::new(x + 2, 3, PANEL_CELLS as u16 - 2, height as u16);
             panel::draw(model, editor, canvas, area);
         }
@@ -290,7 +288,7 @@ fn draw_row(
             canvas.underline(x, y, after - x);
         }
         if selected.as_ref().is_some_and(|it| it.contains(&at)) {
-            canvas.highlight_cursor(x, y, after - x);
+            canvas.highlight_cursor(x..after, y);
         }
         x = after;
     }
@@ -333,7 +331,7 @@ fn draw_cursor(model: &Model, editor: &EditorScreen, canvas: &mut Canvas<'_>) {
     let cells = glyph.map_or(1, |glyph| glyph.width) as u16;
     // A blank behind a full row has no cell of its own.
     let x = (GUTTER_CELLS + column.min(width)) as u16;
-    canvas.highlight_cursor(x, y as u16, cells);
+    canvas.highlight_cursor(x..x + cells, y as u16);
 }
 
 /// Returns the number of rows of the editor's text.

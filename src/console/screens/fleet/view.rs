@@ -361,7 +361,7 @@ fn draw_row(model: &Model, canvas: &mut Canvas<'_>, y: u16, row: &AgentRow, cell
                 let x = canvas.put_text(span.x, y, &name, Role::Text);
                 canvas.put_text(x, y, &mark, Role::Tag);
                 if is_at_cursor {
-                    canvas.highlight_cursor(span.x, y, span.width);
+                    canvas.highlight_cursor(span.x..span.x + span.width, y);
                 }
             }
             (FleetColumn::Trend, _) => {

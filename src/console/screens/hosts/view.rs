@@ -50,9 +50,7 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     let list = ListPane::ending_at_cursor(model.hosts.cursor_index(), height);
     list.draw(canvas, 4, (statuses.len(), height), |canvas, y, index| {
         draw_row(model, canvas, y, &columns, statuses[index]);
-        if index == list.cursor {
-            canvas.highlight_cursor(columns.x(1), y, name_width - 1);
-        }
+        columns.x(1)..columns.x(2) - 1
     });
     let bottom = 4 + height as u16;
     canvas.draw_rule(bottom);
@@ -101,6 +99,7 @@ fn draw_row(
     let now = model.now.local_time;
     let keymap = &model.preferences.keymap;
     let none = || "-".to_string();
+    let latency = connection.latency.map_or_else(none, format_latency);
     let since = connection.since.map(|since| format_age(now, since));
     let room = columns.room(6);
     let asks = connection
@@ -115,10 +114,7 @@ fn draw_row(
         (status_label(status), role),
         (&*status.host.authority(), Role::Text),
         (&*status.agents.len().to_string(), Role::Text),
-        (
-            &*connection.latency.map_or_else(none, format_latency),
-            Role::Text,
-        ),
+        (&*latency, Role::Text),
         (&*since.unwrap_or_else(none), Role::Text),
         (&*next_attempt_text(status, now, keymap), Role::Text),
         (&*why.unwrap_or_default(), Role::Text),

@@ -91,7 +91,7 @@ fn draw_row(model: &Model, canvas: &mut Canvas<'_>, y: u16, row: &LogRow<'_>, is
     };
     canvas.put_text(23, y, &text, if is_hit { Role::Hit } else { Role::Text });
     if is_at_cursor {
-        canvas.highlight_cursor(2, y, 11);
+        canvas.highlight_cursor(2..13, y);
     }
 }
 
@@ -243,9 +243,7 @@ fn draw_report(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
     if shown < report.rows.len() && !is_report_collapsed(model) {
         let command = model.config.invocation.command_line("report");
         let more = format!("and {} more: {command}", report.rows.len() - shown);
-        let room = canvas.room(2);
-        let y = y + 1 + shown as u16;
-        canvas.put_text(2, y, &fit_end_of_sentence(&more, room), Role::Dim);
+        canvas.put_end(2, y + 1 + shown as u16, &more, Role::Dim);
     }
     canvas.draw_rule(y + report_height(model) - 1);
 }

@@ -20,7 +20,7 @@ use crate::console::screens::reset::state::{
 };
 use crate::console::theme::{Role, role_of_outcome, role_of_state};
 use crate::console::widgets::canvas::{Canvas, shorten_untrusted, wrap_text};
-use crate::console::widgets::list_pane::{Columns, Fit, ListPane};
+use crate::console::widgets::list_pane::{Columns, Fit, ListPane, NO_HIGHLIGHT};
 use crate::engine::{
     FileState, KeptScratch, Operation, Outcome, Plan, PlanStep, PlannedFile, RunStage as Step,
     SkippedAgent, StepAction, UndoneRun,
@@ -82,6 +82,7 @@ fn draw_plan(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>) {
                 draw_skipped_row(model, canvas, y, skipped, &columns);
             }
         }
+        NO_HIGHLIGHT
     });
     let y = canvas.area.height - PLAN_FOOTER_LINES;
     canvas.draw_rule(y - (footer.len() as u16).saturating_sub(1));
@@ -383,6 +384,7 @@ fn draw_result(model: &Model, view: &ResultView, canvas: &mut Canvas<'_>) {
     let list = ListPane::ending_at_cursor(model.reset.cursor, height);
     list.draw(canvas, 2, (view.lines.len(), height), |canvas, y, index| {
         draw_result_row(canvas, y, &view.lines[index]);
+        NO_HIGHLIGHT
     });
     let y = canvas.area.height - footer_height;
     canvas.draw_rule(y);

@@ -14,6 +14,7 @@ use crate::console::theme::Role;
 use crate::console::widgets::canvas::{
     Canvas, fit_start_of_sentence, shorten_untrusted, wrap_text,
 };
+use crate::console::widgets::list_pane::NO_HIGHLIGHT;
 use crate::engine::{BaselineSummary, Finding, FindingSubject, VerifyProgress};
 
 /// Lines about the row under the cursor.
@@ -37,6 +38,7 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
         .list
         .draw(canvas, 4, (rows.len(), height), |canvas, y, index| {
             draw_row(model, canvas, y, &rows[index]);
+            NO_HIGHLIGHT
         });
     let bottom = canvas.area.height - 3 - DETAIL_LINES;
     canvas.draw_rule(bottom);

@@ -35,13 +35,11 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     let columns = columns(health.cells, canvas.width());
     columns.draw_headings(canvas, STATUS_ROW + 1);
     let extent = (findings.len(), agent_list_height(model));
-    let list = health.list;
-    list.draw(canvas, STATUS_ROW + 2, extent, |canvas, y, index| {
+    let draw_row = |canvas: &mut Canvas<'_>, y: u16, index: usize| {
         draw_finding(canvas, y, &columns, &findings[index]);
-        if index == list.cursor {
-            canvas.highlight_cursor(2, y, columns.x(2) - 3);
-        }
-    });
+        columns.x(0)..columns.x(2) - 1
+    };
+    health.list.draw(canvas, STATUS_ROW + 2, extent, draw_row);
     if let Some(finding) = health.current_finding() {
         draw_details(canvas, bottom + 1, finding);
     }

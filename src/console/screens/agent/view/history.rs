@@ -43,14 +43,11 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     let columns = columns(canvas.width());
     columns.draw_headings(canvas, top);
     let extent = (records.len(), history_height(model));
-    history
-        .list
-        .draw(canvas, top + 1, extent, |canvas, y, index| {
-            draw_row(canvas, y, &columns, &records[index]);
-            if index == history.list.cursor {
-                canvas.highlight_cursor(3, y, 16);
-            }
-        });
+    let list = history.list;
+    list.draw(canvas, top + 1, extent, |canvas, y, index| {
+        draw_row(canvas, y, &columns, &records[index]);
+        columns.x(0)..columns.x(1) - 1
+    });
 }
 
 /// A line of bars, one for each run.
@@ -225,11 +222,7 @@ fn draw_row(canvas: &mut Canvas<'_>, y: u16, columns: &Columns, record: &History
         _ => (record_note(record), Role::Text),
     });
     let cells: Vec<(String, Role)> = cells.collect();
-    columns.draw_row(
-        canvas,
-        y,
-        cells.iter().map(|(text, role)| (text.as_str(), *role)),
-    );
+    columns.draw_row(canvas, y, cells);
 }
 
 /// Draws details of the record under the cursor, or of the opened one.
@@ -262,8 +255,7 @@ pub fn draw_details(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
         ));
     }
     let room = canvas.room(2);
-    // The row below shows the last message.
-    let rows = if model.last_message.is_some() { 1 } else { 2 };
+    let rows = model.details_height();
     let text = shorten_paths(&parts.join(" · "), room * rows);
     for (line, y) in wrap_text(&text, room, rows).iter().zip(y..) {
         canvas.put_text(1, y, line, Role::Text);

@@ -17,7 +17,9 @@ use crate::console::theme::Role;
 use crate::console::widgets::canvas::{
     Canvas, fit_start_of_sentence, shorten_untrusted, truncate, truncate_untrusted,
 };
-use crate::console::widgets::list_pane::{Columns, MIN_PREVIEW_COLUMNS, draw_unloaded};
+use crate::console::widgets::list_pane::{
+    Columns, MIN_PREVIEW_COLUMNS, NO_HIGHLIGHT, draw_unloaded,
+};
 use crate::layouts::MemoryItem;
 
 /// Rows beside the lists: header, status and headings; a rule, the details, the message, the hints.
@@ -72,14 +74,10 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     let layout = ListLayout::new(canvas.width());
     draw_status(model, canvas, opened);
     draw_collections(model, canvas, &layout);
-    for y in STATUS_ROW + 1..bottom {
-        canvas.put_text(layout.items - 1, y, "│", Role::Rule);
-    }
+    canvas.draw_divider(layout.items - 1, STATUS_ROW + 1..bottom);
     draw_items(model, canvas, &layout);
     if let Some(x) = layout.content {
-        for y in STATUS_ROW + 1..bottom {
-            canvas.put_text(x - 2, y, "│", Role::Rule);
-        }
+        canvas.draw_divider(x - 2, STATUS_ROW + 1..bottom);
         draw_content(model, canvas, x);
     }
     draw_details(model, canvas, bottom + 1);
@@ -146,8 +144,10 @@ fn draw_collections(model: &Model, canvas: &mut Canvas<'_>, layout: &ListLayout)
     list.draw(canvas, STATUS_ROW + 2, extent, |canvas, y, index| {
         let title = truncate_untrusted(&collections[index].title, usize::from(width));
         canvas.put_text(2, y, &title, Role::Text);
-        if index == list.cursor && memory.has_collection_focus {
-            canvas.highlight_cursor(2, y, width);
+        if memory.has_collection_focus {
+            2..2 + width
+        } else {
+            NO_HIGHLIGHT
         }
     });
 }
@@ -180,8 +180,10 @@ fn draw_items(model: &Model, canvas: &mut Canvas<'_>, layout: &ListLayout) {
         if let Some(item) = items.shown_item(index) {
             draw_item(model, canvas, y, &columns, item);
         }
-        if index == list.cursor && !memory.has_collection_focus {
-            canvas.highlight_cursor(x + 2, y, title_cells - 1);
+        if memory.has_collection_focus {
+            NO_HIGHLIGHT
+        } else {
+            columns.x(0)..columns.x(1) - 1
         }
     });
 }
@@ -240,6 +242,5 @@ pub fn draw_details(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
             .iter()
             .map(|who| format!("visible to {who}")),
     );
-    let text = fit_start_of_sentence(&parts.join(" · "), canvas.room(2));
-    canvas.put_text(1, y, &text, Role::Text);
+    canvas.put_start(1, y, &parts.join(" · "), Role::Text);
 }

@@ -1,13 +1,10 @@
 //! Draws why the list is empty: the query in words, and the nearest queries that find something.
 
 use crate::archive::search::describe_query;
-use crate::base::untrusted;
 use crate::console::command::Command;
 use crate::console::model::Model;
 use crate::console::theme::Role;
-use crate::console::widgets::canvas::{
-    Canvas, fit_end_of_sentence, fit_start_of_sentence, truncate_untrusted, wrap_text,
-};
+use crate::console::widgets::canvas::{Canvas, truncate_untrusted};
 
 /// Lines that the query in words has at most.
 const MAX_QUERY_LINES: usize = 3;
@@ -21,20 +18,14 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
         Some(Ok(found)) => found.query.as_str(),
         _ => "",
     };
-    let room = canvas.room(2);
     if query.trim().is_empty() {
         let text = "No archives yet; the first reset creates one.";
         canvas.put_text(1, 4, text, Role::Text);
         return;
     }
     let terms = describe_query(query, model.now.local_time).join(" · ");
-    let text = format!("Nothing matches: {}", untrusted::visible_line(&terms));
-    let mut y = 4;
-    for line in wrap_text(&text, room, MAX_QUERY_LINES) {
-        canvas.put_text(1, y, &line, Role::Text);
-        y += 1;
-    }
-    y += 1;
+    let text = format!("Nothing matches: {terms}");
+    let mut y = canvas.put_wrapped(1, 4, &text, Role::Text, MAX_QUERY_LINES) + 1;
     let rows = match &screen.relaxations {
         None => {
             canvas.put_text(1, y, "looking for the nearest queries …", Role::Dim);
@@ -42,19 +33,19 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
         }
         Some(Err(why)) => {
             let text = format!("the nearest queries are not known: {why}");
-            canvas.put_text(1, y, &fit_end_of_sentence(&text, room), Role::Bad);
+            canvas.put_end(1, y, &text, Role::Bad);
             return;
         }
         Some(Ok(rows)) => rows,
     };
     if rows.is_empty() {
         let text = "No query with one term less finds anything. Esc shows all entries.";
-        canvas.put_text(1, y, &fit_start_of_sentence(text, room), Role::Dim);
+        canvas.put_start(1, y, text, Role::Dim);
         return;
     }
     let key = model.key_hint(Command::OpenSelected);
     let text = format!("These queries find something; {key} searches the one under the cursor:");
-    canvas.put_text(1, y, &fit_start_of_sentence(&text, room), Role::Heading);
+    canvas.put_start(1, y, &text, Role::Heading);
     let end = canvas.width().min(100);
     let bottom = canvas.area.height - 4;
     for (index, row) in rows.iter().enumerate() {
@@ -68,7 +59,7 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
         canvas.put_right(end, y, &row.describe_count(), Role::Text);
         if index == screen.relaxation_cursor {
             canvas.put_text(0, y, ">", Role::Text);
-            canvas.highlight_cursor(2, y, x - 2);
+            canvas.highlight_cursor(2..x, y);
         }
     }
 }

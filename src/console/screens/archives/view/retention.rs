@@ -73,9 +73,8 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     let bottom = canvas.area.height - footer;
     canvas.draw_rule(bottom);
     if let (None, Some(Err(why))) = (&view.plan, &view.overview) {
-        let room = canvas.room(2);
         let text = format!("cannot tell what expires: {why}");
-        canvas.put_text(1, 4, &fit_end_of_sentence(&text, room), Role::Bad);
+        canvas.put_end(1, 4, &text, Role::Bad);
         return;
     }
     let (lines, position) = if page == ArchivesPage::RetentionAgent {
@@ -96,9 +95,7 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     let extent = (lines.len(), archives_list_height(model));
     position.draw(canvas, 4, extent, |canvas, y, index| {
         draw_line(model, canvas, y, &columns, &lines[index]);
-        if index == position.cursor {
-            canvas.highlight_cursor(ROW_X, y, 10);
-        }
+        ROW_X..ROW_X + 10
     });
     match &view.plan {
         Some(plan) => draw_plan(model, plan, canvas, bottom + 1),
@@ -218,8 +215,9 @@ fn draw_line(
                 (&*dated, Role::Text),
                 kind_label(entry.kind),
                 (&size, Role::Text),
+                (&path, Role::Text),
             ];
-            columns.draw_row(canvas, y, cells.into_iter().chain([(&*path, Role::Text)]));
+            columns.draw_row(canvas, y, cells);
         }
         RetentionLine::Warning(text) => {
             canvas.put_text(ROW_X, y, &fit_end_of_sentence(text, room), Role::Warn);
@@ -268,11 +266,7 @@ fn draw_group(
         (next.unwrap_or_else(|| "-".to_string()), Role::Text),
         (describe_kept(model, group), Role::Dim),
     ];
-    columns.draw_row(
-        canvas,
-        y,
-        cells.iter().map(|(text, role)| (text.as_str(), *role)),
-    );
+    columns.draw_row(canvas, y, cells);
 }
 
 /// Says why the entries of an agent stay that do not expire.
@@ -301,17 +295,14 @@ fn draw_details(model: &Model, canvas: &mut Canvas<'_>, y: u16, line: Option<&Re
             format!("in {directory}{left}: {kept}")
         }
     };
-    // The row below shows the last message.
-    let rows = if model.last_message.is_some() { 1 } else { 2 };
-    canvas.put_wrapped(1, y, &text, Role::Text, rows);
+    canvas.put_wrapped(1, y, &text, Role::Text, model.details_height());
 }
 
 /// Draws what the plan deletes, and what confirms it.
 fn draw_plan(model: &Model, plan: &PrunePlan, canvas: &mut Canvas<'_>, y: u16) {
-    let room = canvas.room(2);
     let what = describe_expiring(&plan.shown).unwrap_or_default();
     let text = format!("Deletes {what}. No undo brings them back.");
-    canvas.put_text(1, y, &fit_start_of_sentence(&text, room), Role::Warn);
+    canvas.put_start(1, y, &text, Role::Warn);
     let command = equivalent_command::for_prune(model);
     draw_equivalent_command(model, canvas, (1, y + 1), &command, Command::CopyPlan);
     let words = PlanWords {

@@ -15,8 +15,7 @@ use crate::console::screens::archives::state::timeline::{MAX_TIMELINE_ROWS, Time
 use crate::console::text::LineKind;
 use crate::console::theme::{Role, role_of_outcome};
 use crate::console::widgets::canvas::{
-    Canvas, end_of_untrusted, fit_end_of_sentence, fit_start_of_sentence, shorten_untrusted,
-    truncate_untrusted, wrap_text,
+    Canvas, end_of_untrusted, fit_start_of_sentence, shorten_untrusted,
 };
 use crate::console::widgets::list_pane::MIN_PREVIEW_COLUMNS;
 use crate::console::widgets::list_pane::{Columns, draw_unloaded};
@@ -58,9 +57,7 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
         let extent = (timeline.rows.len(), archives_list_height(model));
         view.list.draw(canvas, 4, extent, |canvas, y, index| {
             draw_row(canvas, y, &columns, &timeline.rows[index], width);
-            if index == view.list.cursor {
-                canvas.highlight_cursor(columns.x(0), y, 16);
-            }
+            columns.x(0)..columns.x(1) - 1
         });
     }
     if has_preview && !view.rows().is_empty() {
@@ -101,21 +98,20 @@ fn draw_header(model: &Model, canvas: &mut Canvas<'_>) {
         &fit_start_of_sentence(&text, room),
         Role::Dim,
     );
-    let room = canvas.room(0);
     let notes: Vec<&str> = timeline.notes.iter().map(String::as_str).collect();
-    match (join_notes(&notes, room), timeline.has_more) {
+    match (join_notes(&notes, canvas.room(0)), timeline.has_more) {
         (Some(note), _) => {
-            canvas.put_text(0, 1, &fit_end_of_sentence(&note, room), Role::Warn);
+            canvas.put_end(0, 1, &note, Role::Warn);
         }
         (None, true) => {
             let text = format!(
                 "older rows are not shown: a timeline has at most {MAX_TIMELINE_ROWS}; `log` and `archive list` have all"
             );
-            canvas.put_text(0, 1, &fit_start_of_sentence(&text, room), Role::Dim);
+            canvas.put_start(0, 1, &text, Role::Dim);
         }
         (None, false) => {
             let text = "runs of the ledger, and each entry at its time; an entry is below its run";
-            canvas.put_text(0, 1, &fit_start_of_sentence(text, room), Role::Dim);
+            canvas.put_start(0, 1, text, Role::Dim);
         }
     }
 }
@@ -225,9 +221,7 @@ fn run_note(past: &HistoryEntry) -> String {
 }
 
 fn draw_preview(model: &Model, canvas: &mut Canvas<'_>, list_width: u16, bottom: u16) {
-    for y in 3..bottom {
-        canvas.put_text(list_width, y, "│", Role::Rule);
-    }
+    canvas.draw_divider(list_width, 3..bottom);
     let x = list_width + 2;
     let width = canvas.width().saturating_sub(x);
     let area = Rect::new(x, 4, width, bottom.saturating_sub(4));
@@ -239,8 +233,7 @@ fn draw_preview(model: &Model, canvas: &mut Canvas<'_>, list_width: u16, bottom:
             draw_pane(model, canvas, area);
         }
         Err(why) => {
-            let why = fit_end_of_sentence(&why, usize::from(width));
-            canvas.put_text(x, 4, &why, Role::Dim);
+            canvas.put_end(x, 4, &why, Role::Dim);
         }
     }
 }
@@ -249,7 +242,6 @@ fn draw_preview(model: &Model, canvas: &mut Canvas<'_>, list_width: u16, bottom:
 /// it, the first line that the agent wrote.
 fn draw_details(model: &Model, canvas: &mut Canvas<'_>, y: u16, has_preview: bool) {
     let view = &model.archives.timeline;
-    let room = canvas.room(2);
     let (text, role) = match view.current_row() {
         None => return,
         Some(TimelineRow::Unchanged(runs)) => (unchanged_text(runs), Role::Dim),
@@ -266,12 +258,7 @@ fn draw_details(model: &Model, canvas: &mut Canvas<'_>, y: u16, has_preview: boo
             (Ok(_), None) => (entry.path.display().to_string(), Role::Dim),
         },
     };
-    let text = truncate_untrusted(&text, room * 2);
-    // The row below shows the last message.
-    let rows = if model.last_message.is_some() { 1 } else { 2 };
-    for (line, y) in wrap_text(&text, room, rows).iter().zip(y..) {
-        canvas.put_text(1, y, line, role);
-    }
+    canvas.put_wrapped(1, y, &text, role, model.details_height());
 }
 
 /// Returns the first line of the text under the cursor that is not blank, behind the header of a

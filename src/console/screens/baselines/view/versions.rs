@@ -46,10 +46,7 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     view.list.draw(canvas, 4, extent, |canvas, y, index| {
         let version = &records[index];
         draw_row(canvas, y, &columns, version, summary);
-        if index == view.list.cursor {
-            let digits = version_label(version).len() as u16;
-            canvas.highlight_cursor(columns.x(2), y, digits);
-        }
+        columns.x(2)..columns.x(2) + version_label(version).len() as u16
     });
 }
 

@@ -65,7 +65,7 @@ pub(super) fn draw(model: &Model, editor: &EditorScreen, canvas: &mut Canvas<'_>
         }
         canvas.put_text(area.x + 1, y, &truncate_untrusted(text, room), *role);
         if Some(index) == cursor && editor.is_panel_focused {
-            canvas.highlight_cursor(area.x + 1, y, area.width - 1);
+            canvas.highlight_cursor(area.x + 1..area.right(), y);
         }
     }
 }

@@ -70,8 +70,7 @@ pub(super) fn draw_schedule(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
     let mut below = y + 1;
     if view.rows.is_empty() {
         for text in schedule_advice(model) {
-            let text = fit_end_of_sentence(&text, canvas.room(4));
-            canvas.put_text(NAME_X, below, &text, Role::Text);
+            canvas.put_end(NAME_X, below, &text, Role::Text);
             below += 1;
         }
     } else if shown > 0 {
@@ -85,7 +84,7 @@ pub(super) fn draw_schedule(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
             draw_row(model, canvas, y, &columns, &view.rows[index]);
             if view.is_focused && index == view.cursor {
                 canvas.put_text(0, y, ">", Role::Text);
-                canvas.highlight_cursor(NAME_X, y, columns.x(1) - NAME_X - 1);
+                canvas.highlight_cursor(NAME_X..columns.x(1) - 1, y);
             }
         }
     }
