@@ -13,6 +13,7 @@ use crate::console::preferences::setting_error::SettingError;
 use crate::engine::State;
 
 /// Properties of an agent that a filter matches.
+#[derive(Default)]
 pub struct FilterSubject<'a> {
     /// The agent's name.
     pub name: &'a str,

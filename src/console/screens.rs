@@ -320,16 +320,35 @@ pub(super) fn begin_search(model: &mut Model) {
         KeyContext::Log | KeyContext::Schedule => (std::mem::take(&mut model.log.query), false),
         KeyContext::Archives => (model.archives.query.clone(), true),
         _ if model.screen == Screen::Editor => (editor::update::begin_search(model), false),
-        KeyContext::Agent if model.agent.is_item_list() => {
-            return agent::update::memory::begin_filter(model);
-        }
+        KeyContext::Agent if model.agent.is_item_list() => return begin_filter(model),
         _ => (begin_text_search(model), false),
     };
     model.input_line = Some(Prompt {
         text: if is_kept { old.clone() } else { String::new() },
-        old: Some(old),
-        ..Prompt::new(PromptPurpose::Search)
+        ..Prompt::replacing(PromptPurpose::Search, old)
     });
+}
+
+/// Opens the input line of the screen's filter, which begins empty.
+pub(super) fn begin_filter(model: &mut Model) {
+    let screen = model.screen;
+    let old = match screen {
+        Screen::Agent => &model.agent.memory.items.filter,
+        Screen::Baselines => &model.baselines.filter,
+        _ => &model.fleet.filter,
+    };
+    let prompt = Prompt::replacing(PromptPurpose::Filter(screen), old.clone());
+    model.input_line = Some(prompt);
+    set_filter(model, screen, String::new());
+}
+
+/// Sets the filter of a screen.
+pub(super) fn set_filter(model: &mut Model, screen: Screen, filter: String) {
+    match screen {
+        Screen::Agent => agent::update::memory::set_filter(model, filter),
+        Screen::Baselines => model.baselines.filter = filter,
+        _ => fleet::update::set_filter(model, filter),
+    }
 }
 
 /// Returns the query of the search on this screen.

@@ -146,8 +146,7 @@ macro_rules! command_rows {
                 ArchiveText if archives::check_text(model) => archives::change_marks(model, command),
                 _ if model.archives.chosen_entry() => archives::change_marks(model, command);
             Filter                 "filter"         "filter"             Selection     &[Fleet, Baselines], ["/"], "Filter: words !not ~fuzzy is:drifted is:marked host:NAME":
-                Baselines => baselines::begin_filter(model),
-                _ => fleet::begin_filter(model);
+                _ => screens::begin_filter(model);
             MarkRange              "mark-range"     ""                   Selection     &[Fleet, Agent, ArchiveText], ["v"], "Mark from the last marked agent or line to the cursor":
                 Fleet if fleet::check_cursor(model) => fleet::change_marks(model, command),
                 Agent if agent::check_line_cursor(model) => agent::change_marks(model, command),

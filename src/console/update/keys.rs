@@ -20,9 +20,7 @@ use crate::console::screens::fleet::visible_agents::{
     refresh_outdated_order, refresh_visible_agents,
 };
 use crate::console::screens::reset::state::ResetStage;
-use crate::console::screens::{
-    agent, archives, baseline_plan, baselines, editor, fleet, search_query,
-};
+use crate::console::screens::{agent, archives, baseline_plan, baselines, editor, search_query};
 use crate::console::widgets::prompt::{Prompt, PromptPurpose};
 
 /// More printable keys than this in one read look like pasted text.
@@ -340,9 +338,7 @@ fn follow_prompt(model: &mut Model, prompt: &Prompt) {
     model.is_dirty = true;
     let text = prompt.text.clone();
     match prompt.purpose {
-        PromptPurpose::Filter => fleet::update::set_filter(model, text),
-        PromptPurpose::BaselineFilter => baselines::update::set_filter(model, text),
-        PromptPurpose::ItemFilter => agent::update::memory::set_filter(model, text),
+        PromptPurpose::Filter(screen) => screens::set_filter(model, screen, text),
         PromptPurpose::Search => screens::set_query(model, text),
         _ => {}
     }
@@ -352,12 +348,17 @@ fn follow_prompt(model: &mut Model, prompt: &Prompt) {
 fn finish_prompt(model: &mut Model, prompt: Prompt) -> Vec<Effect> {
     model.is_dirty = true;
     refresh_visible_agents(model);
-    let text = prompt.text;
-    match prompt.purpose {
-        PromptPurpose::Filter | PromptPurpose::BaselineFilter | PromptPurpose::ItemFilter => {}
+    let Prompt {
+        purpose,
+        text,
+        is_prefilled,
+        ..
+    } = prompt;
+    match purpose {
+        PromptPurpose::Filter(_) => {}
         PromptPurpose::Search => finish_search(model),
         PromptPurpose::Baseline(purpose) => {
-            return baseline_plan::update::finish_prompt(model, purpose, text);
+            return baseline_plan::update::finish_prompt(model, purpose, text, is_prefilled);
         }
         PromptPurpose::OperationArgument(draft) => {
             return agent::update::memory::finish_argument(model, draft, text);

@@ -3,18 +3,15 @@
 use std::path::PathBuf;
 
 use crate::console::keys::key::{Key, KeyCode};
+use crate::console::screen::Screen;
 use crate::console::screens::agent::state::memory::OperationDraft;
 use crate::console::screens::baseline_plan::state::BaselinePrompt;
 
 /// What a text is typed for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PromptPurpose {
-    /// The filter of the fleet, which follows each key.
-    Filter,
-    /// The filter of the baselines, which follows each key.
-    BaselineFilter,
-    /// The filter of the items of a memory, which follows each key.
-    ItemFilter,
+    /// The filter of this screen, which follows each key.
+    Filter(Screen),
     /// The search of the screen, which follows each key.
     Search,
     /// A plan over baselines.
@@ -42,6 +39,8 @@ pub struct Prompt {
     pub text: String,
     /// The text that Esc and Up restore, if there is one.
     pub old: Option<String>,
+    /// Whether typing replaces the text, which the operator has not typed.
+    pub is_prefilled: bool,
 }
 
 impl Prompt {
@@ -51,25 +50,52 @@ impl Prompt {
             purpose,
             text: String::new(),
             old: None,
+            is_prefilled: false,
+        }
+    }
+
+    /// Creates a prompt with a text to change.
+    pub fn with_text(purpose: PromptPurpose, text: String) -> Prompt {
+        Prompt {
+            text,
+            ..Prompt::new(purpose)
+        }
+    }
+
+    /// Creates a prompt with a text that typing replaces, if there is one.
+    pub fn prefilled(purpose: PromptPurpose, text: String) -> Prompt {
+        Prompt {
+            is_prefilled: !text.is_empty(),
+            ..Prompt::with_text(purpose, text)
+        }
+    }
+
+    /// Creates a prompt without text; keys restore the old text.
+    pub fn replacing(purpose: PromptPurpose, old: String) -> Prompt {
+        Prompt {
+            old: Some(old),
+            ..Prompt::new(purpose)
         }
     }
 
     /// Returns what is in front of the text.
     pub fn label(&self) -> String {
         let label = match &self.purpose {
-            PromptPurpose::Filter | PromptPurpose::BaselineFilter | PromptPurpose::ItemFilter => {
-                "filter: "
-            }
-            PromptPurpose::Search => "search: ",
-            PromptPurpose::Baseline(prompt) => return prompt.label(),
-            PromptPurpose::OperationArgument(draft) => return draft.label(),
-            PromptPurpose::SavePath => "save marked lines to new file: ",
-            PromptPurpose::ExportPath(_) => "export to new file: ",
-            PromptPurpose::EditorCommand => ":",
-            PromptPurpose::OverwriteWord => "Type overwrite and Enter: ",
-            PromptPurpose::DiscardWord => "Type discard and Enter: ",
+            PromptPurpose::Filter(_) => "filter",
+            PromptPurpose::Search => "search",
+            PromptPurpose::Baseline(prompt) => &prompt.label(),
+            PromptPurpose::OperationArgument(draft) => &draft.label(),
+            PromptPurpose::SavePath => "save marked lines to new file",
+            PromptPurpose::ExportPath(_) => "export to new file",
+            PromptPurpose::EditorCommand => return ":".to_string(),
+            PromptPurpose::OverwriteWord => "Type overwrite and Enter",
+            PromptPurpose::DiscardWord => "Type discard and Enter",
         };
-        label.to_string()
+        if self.is_prefilled {
+            format!("{label} (typing replaces it): ")
+        } else {
+            format!("{label}: ")
+        }
     }
 
     /// Returns the keys that it takes.
@@ -92,11 +118,7 @@ impl Prompt {
     pub fn edit(&mut self, key: Key) -> bool {
         match (key.code, key.printable_char()) {
             (KeyCode::Backspace, _) => {
-                match &mut self.purpose {
-                    PromptPurpose::Baseline(prompt) => prompt.keep_prefilled(),
-                    PromptPurpose::OperationArgument(draft) => draft.is_prefilled = false,
-                    _ => {}
-                }
+                self.is_prefilled = false;
                 self.text.pop();
             }
             (KeyCode::Char('u'), _) if key.has_ctrl => self.text.clear(),
@@ -106,12 +128,11 @@ impl Prompt {
         true
     }
 
-    /// Inserts text.
+    /// Adds typed or pasted text.
     pub fn insert(&mut self, text: &str) {
-        match &mut self.purpose {
-            PromptPurpose::Baseline(prompt) => prompt.insert(&mut self.text, text),
-            PromptPurpose::OperationArgument(draft) => draft.insert(&mut self.text, text),
-            _ => self.text.push_str(text),
+        if std::mem::take(&mut self.is_prefilled) {
+            self.text.clear();
         }
+        self.text.push_str(text);
     }
 }

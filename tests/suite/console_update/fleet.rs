@@ -200,7 +200,10 @@ fn escape_steps_back_and_keeps_marks() {
     let mut console = fleet_of_four();
     console.press("Space / a");
     let prompt = console.model.input_line.as_ref();
-    assert_eq!(prompt.unwrap().purpose, PromptPurpose::Filter);
+    assert_eq!(
+        prompt.unwrap().purpose,
+        PromptPurpose::Filter(Screen::Fleet)
+    );
     console.press("Esc");
     assert_eq!(
         (

@@ -586,10 +586,7 @@ pub fn prompt_export_path(model: &mut Model) {
         Ok(chosen) => {
             let entry = chosen.path.to_path_buf();
             let path = entry.to_string_lossy().replace('/', "-");
-            model.input_line = Some(Prompt {
-                text: path,
-                ..Prompt::new(PromptPurpose::ExportPath(entry))
-            });
+            model.input_line = Some(Prompt::with_text(PromptPurpose::ExportPath(entry), path));
         }
         Err(why) => model.show_hint(&why),
     }

@@ -194,32 +194,24 @@ pub enum BaselinePrompt {
         is_regex: bool,
     },
     /// File of the key that signs.
-    SigningKey {
-        /// Whether the line holds the key that signed last, which typing replaces.
-        is_prefilled: bool,
-    },
+    SigningKey,
 }
 
 impl BaselinePrompt {
-    /// Returns the label in front of the typed text.
+    /// Returns the label of the typed text.
     pub fn label(&self) -> String {
         let kind = |is_regex: bool| if is_regex { "regex" } else { "text" };
         match self {
             BaselinePrompt::NewName { source, .. } => {
-                format!("file name of the new baseline, with the text of {source}: ")
+                format!("file name of the new baseline, with the text of {source}")
             }
-            BaselinePrompt::Pattern { is_regex, .. } => format!("replace {}: ", kind(*is_regex)),
+            BaselinePrompt::Pattern { is_regex, .. } => format!("replace {}", kind(*is_regex)),
             BaselinePrompt::Replacement {
                 pattern, is_regex, ..
             } => {
-                format!("replace {} `{pattern}` with: ", kind(*is_regex))
+                format!("replace {} `{pattern}` with", kind(*is_regex))
             }
-            BaselinePrompt::SigningKey {
-                is_prefilled: false,
-            } => "sign with key file: ".to_string(),
-            BaselinePrompt::SigningKey { is_prefilled: true } => {
-                "sign with key file (typing replaces it): ".to_string()
-            }
+            BaselinePrompt::SigningKey => "sign with key file".to_string(),
         }
     }
 
@@ -243,24 +235,7 @@ impl BaselinePrompt {
                 is_regex: false, ..
             } => Some("regex"),
             BaselinePrompt::Pattern { is_regex: true, .. } => Some("plain text"),
-            BaselinePrompt::Replacement { .. } | BaselinePrompt::SigningKey { .. } => None,
-        }
-    }
-
-    /// Adds typed or pasted text to the line; it replaces the key that signed last.
-    pub fn insert(&mut self, line: &mut String, text: &str) {
-        if let BaselinePrompt::SigningKey { is_prefilled } = self
-            && std::mem::take(is_prefilled)
-        {
-            line.clear();
-        }
-        line.push_str(text);
-    }
-
-    /// Keeps the key that signed last in the line, to change it.
-    pub fn keep_prefilled(&mut self) {
-        if let BaselinePrompt::SigningKey { is_prefilled } = self {
-            *is_prefilled = false;
+            BaselinePrompt::Replacement { .. } | BaselinePrompt::SigningKey => None,
         }
     }
 }

@@ -103,30 +103,21 @@ fn plan_restore_of(model: &mut Model, version: String) -> Vec<Effect> {
 
 /// Opens the input line for the name of a new baseline.
 pub fn prompt_new_name(model: &mut Model) {
-    let source = subject_baseline(model).map(str::to_string);
-    open_prompt(
-        model,
-        BaselinePrompt::NewName {
-            source: TEMPLATE_SOURCE.to_string(),
-            other_source: source,
-        },
-    );
+    open_name_prompt(model, String::new(), TEMPLATE_SOURCE.to_string());
 }
 
-/// Opens the input line for the name of a new baseline with a name that was refused.
-fn prompt_name_again(model: &mut Model, name: String, source: String) {
+/// Opens the input line for the name of a new baseline, with a name that was refused, if there is one.
+fn open_name_prompt(model: &mut Model, name: String, source: String) {
     let other_source = if source == TEMPLATE_SOURCE {
         subject_baseline(model).map(str::to_string)
     } else {
         Some(TEMPLATE_SOURCE.to_string())
     };
-    model.input_line = Some(Prompt {
-        text: name,
-        ..Prompt::new(PromptPurpose::Baseline(BaselinePrompt::NewName {
-            source,
-            other_source,
-        }))
-    });
+    let prompt = BaselinePrompt::NewName {
+        source,
+        other_source,
+    };
+    model.input_line = Some(Prompt::with_text(PromptPurpose::Baseline(prompt), name));
 }
 
 /// Opens the input line for the text to find.
@@ -140,21 +131,21 @@ pub fn prompt_pattern(model: &mut Model) {
 
 /// Opens the input line for the file of the signing key.
 pub fn prompt_signing_key(model: &mut Model) {
-    let text = model.baseline_plan.signing_key.clone();
-    let is_prefilled = !text.is_empty();
-    model.input_line = Some(Prompt {
-        text,
-        ..Prompt::new(PromptPurpose::Baseline(BaselinePrompt::SigningKey {
-            is_prefilled,
-        }))
-    });
+    let purpose = PromptPurpose::Baseline(BaselinePrompt::SigningKey);
+    let key = model.baseline_plan.signing_key.clone();
+    model.input_line = Some(Prompt::prefilled(purpose, key));
 }
 
 fn open_prompt(model: &mut Model, prompt: BaselinePrompt) {
     model.input_line = Some(Prompt::new(PromptPurpose::Baseline(prompt)));
 }
 
-pub fn finish_prompt(model: &mut Model, prompt: BaselinePrompt, text: String) -> Vec<Effect> {
+pub fn finish_prompt(
+    model: &mut Model,
+    prompt: BaselinePrompt,
+    text: String,
+    is_prefilled: bool,
+) -> Vec<Effect> {
     let is_deletion = matches!(prompt, BaselinePrompt::Replacement { .. });
     if text.is_empty() && !is_deletion {
         model.show_hint("nothing was typed");
@@ -173,10 +164,7 @@ pub fn finish_prompt(model: &mut Model, prompt: BaselinePrompt, text: String) ->
             if let Err(error) = pattern.check_pattern() {
                 model.show_hint(&error.to_line());
                 let prompt = BaselinePrompt::Pattern { names, is_regex };
-                model.input_line = Some(Prompt {
-                    text,
-                    ..Prompt::new(PromptPurpose::Baseline(prompt))
-                });
+                model.input_line = Some(Prompt::with_text(PromptPurpose::Baseline(prompt), text));
                 return Vec::new();
             }
             let next = BaselinePrompt::Replacement {
@@ -200,11 +188,11 @@ pub fn finish_prompt(model: &mut Model, prompt: BaselinePrompt, text: String) ->
             },
         },
         // The line stays open until the file has been read.
-        BaselinePrompt::SigningKey { .. } => {
+        BaselinePrompt::SigningKey => {
             let key = text.clone();
             model.input_line = Some(Prompt {
-                text,
-                ..Prompt::new(PromptPurpose::Baseline(prompt))
+                is_prefilled,
+                ..Prompt::with_text(PromptPurpose::Baseline(prompt), text)
             });
             return vec![Effect::CheckSigningKey(key)];
         }
@@ -221,11 +209,7 @@ pub fn handle_key_checked(
 ) -> Vec<Effect> {
     let is_awaited = model.input_line.as_ref().is_some_and(|it| {
         let purpose = &it.purpose;
-        it.text == key
-            && matches!(
-                purpose,
-                PromptPurpose::Baseline(BaselinePrompt::SigningKey { .. })
-            )
+        it.text == key && matches!(purpose, PromptPurpose::Baseline(BaselinePrompt::SigningKey))
     });
     if !is_awaited {
         return Vec::new();
@@ -311,7 +295,7 @@ pub fn handle_plan(model: &mut Model, id: u64, plan: Result<Box<PreparedBaseline
             let message = model.last_message.take();
             abandon_plan(model);
             if let BaselinePlanRequest::Create { name, source } = request {
-                prompt_name_again(model, name, source);
+                open_name_prompt(model, name, source);
             }
             model.last_message = message;
             return;

@@ -205,12 +205,10 @@ impl BaselinesScreen {
         let agents = summary.agents.join(" ");
         let subject = FilterSubject {
             name: &summary.name,
-            host: "",
-            login: "",
             state: summary.state.as_str(),
-            hidden_conditions: &[],
             reason: &agents,
             is_marked: self.marks.contains(&summary.name),
+            ..FilterSubject::default()
         };
         Filter::new(&self.filter).matches(&subject)
     }

@@ -17,7 +17,6 @@ use crate::console::screens::baselines::state::{
 use crate::console::screens::verify::state::VerifyStage;
 use crate::console::text::{ComparedTexts, Comparison, PreparedText};
 use crate::console::widgets::list_pane::step_index;
-use crate::console::widgets::prompt::{Prompt, PromptPurpose};
 use crate::engine::{BaselineList, BaselineVersion};
 
 /// Goes to the list of baselines, with the cursor on the one that the screen is about.
@@ -371,21 +370,6 @@ pub fn move_cursor(model: &mut Model, by: isize) {
     }
 }
 
-/// Opens the input line of the filter, which begins empty.
-pub fn begin_filter(model: &mut Model) {
-    let old = std::mem::take(&mut model.baselines.filter);
-    model.input_line = Some(Prompt {
-        old: Some(old),
-        ..Prompt::new(PromptPurpose::BaselineFilter)
-    });
-}
-
-/// Filters the list.
-pub fn set_filter(model: &mut Model, filter: String) {
-    model.baselines.filter = filter;
-    model.is_dirty = true;
-}
-
 /// Goes back one level: Esc clears the search; then the comparison, the versions and the screen are
 /// left.
 pub fn go_back(model: &mut Model, is_escape: bool) {
@@ -408,7 +392,7 @@ pub fn go_back(model: &mut Model, is_escape: bool) {
         }
         BaselinesPage::Versions => model.baselines.page = BaselinesPage::List,
         BaselinesPage::List if is_escape && !model.baselines.filter.is_empty() => {
-            set_filter(model, String::new());
+            model.baselines.filter.clear();
         }
         BaselinesPage::List => model.go_to_screen(Screen::Fleet),
     }

@@ -105,10 +105,7 @@ pub fn check_evidence(model: &Model) -> Result<(), String> {
 
 /// Opens the input line for a command of the editor.
 pub fn begin_command_line(model: &mut Model) {
-    let prompt = Prompt {
-        old: Some(String::new()),
-        ..Prompt::new(PromptPurpose::EditorCommand)
-    };
+    let prompt = Prompt::replacing(PromptPurpose::EditorCommand, String::new());
     model.input_line = model.editor.is_some().then_some(prompt);
 }
 

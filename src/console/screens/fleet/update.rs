@@ -17,7 +17,6 @@ use crate::console::screens::fleet::sort_order::SortOrder;
 use crate::console::screens::{archives, baselines, log};
 use crate::console::update::plan;
 use crate::console::widgets::list_pane::step_index;
-use crate::console::widgets::prompt::{Prompt, PromptPurpose};
 use crate::engine::FileState;
 
 /// Time after a cursor key in which the next one counts as held; the strip then waits.
@@ -155,16 +154,6 @@ fn mark_range(model: &mut Model) {
     let fleet = &mut model.fleet;
     fleet.marks.extend(names);
     fleet.mark_anchor.clone_from(&fleet.cursor_agent);
-}
-
-/// Opens the input line of the filter, which begins empty.
-pub fn begin_filter(model: &mut Model) {
-    let old = std::mem::take(&mut model.fleet.filter);
-    model.input_line = Some(Prompt {
-        old: Some(old),
-        ..Prompt::new(PromptPurpose::Filter)
-    });
-    set_filter(model, String::new());
 }
 
 /// Shows the agents that match a filter.

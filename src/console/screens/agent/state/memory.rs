@@ -159,8 +159,6 @@ pub struct OperationDraft {
     pub given: BTreeMap<String, String>,
     /// Index of the argument that is typed.
     pub index: usize,
-    /// Whether the line holds the item under the cursor, which typing replaces.
-    pub is_prefilled: bool,
 }
 
 impl MemoryPane {
@@ -292,12 +290,8 @@ impl ItemList {
             let item = &self.loaded[*index];
             filter.matches(&FilterSubject {
                 name: &item.title,
-                host: "",
-                login: "",
-                state: "",
-                hidden_conditions: &[],
                 reason: &item.id,
-                is_marked: false,
+                ..FilterSubject::default()
             })
         };
         let first_row = self.shown.len();
@@ -406,7 +400,6 @@ impl OperationDraft {
             spec,
             given: BTreeMap::new(),
             index: 0,
-            is_prefilled: false,
         }
     }
 
@@ -421,23 +414,14 @@ impl OperationDraft {
         first == Some(self.index)
     }
 
-    /// Returns the label in front of the typed text.
+    /// Returns the label of the typed text.
     pub fn label(&self) -> String {
         let (operation, argument) = (self.spec.name, self.argument());
         let name = argument.map_or("", |it| it.name);
         let note = match argument {
-            _ if self.is_prefilled => " (typing replaces it)",
             Some(argument) if !argument.is_required => " (optional)",
             _ => "",
         };
-        format!("{operation}: {name}{note}: ")
-    }
-
-    /// Adds typed or pasted text to the line; it replaces the item under the cursor.
-    pub fn insert(&mut self, line: &mut String, text: &str) {
-        if std::mem::take(&mut self.is_prefilled) {
-            line.clear();
-        }
-        line.push_str(text);
+        format!("{operation}: {name}{note}")
     }
 }

@@ -238,17 +238,6 @@ pub fn go_back(model: &mut Model, is_escape: bool, is_leaving: bool) -> bool {
     true
 }
 
-/// Opens the input line of the filter, which begins empty.
-pub fn begin_filter(model: &mut Model) {
-    let items = &mut model.agent.memory.items;
-    let old = items.filter.clone();
-    items.set_filter(String::new());
-    model.input_line = Some(Prompt {
-        old: Some(old),
-        ..Prompt::new(PromptPurpose::ItemFilter)
-    });
-}
-
 /// Filters the loaded items.
 pub fn set_filter(model: &mut Model, filter: String) {
     model.agent.memory.items.set_filter(filter);
@@ -321,7 +310,7 @@ pub fn begin_operation(model: &mut Model, name: &str) -> Vec<Effect> {
 }
 
 /// Asks for the next argument of an operation; plans it when all are given.
-fn continue_operation(model: &mut Model, mut draft: OperationDraft) -> Vec<Effect> {
+fn continue_operation(model: &mut Model, draft: OperationDraft) -> Vec<Effect> {
     if draft.argument().is_none() {
         let edit = PlanRequest::Edit {
             agent: draft.agent,
@@ -335,11 +324,8 @@ fn continue_operation(model: &mut Model, mut draft: OperationDraft) -> Vec<Effec
     let subject = model.agent.memory.subject_id();
     let item = subject.filter(|_| draft.is_first_required());
     let text = item.unwrap_or_default().to_string();
-    draft.is_prefilled = !text.is_empty();
-    model.input_line = Some(Prompt {
-        text,
-        ..Prompt::new(PromptPurpose::OperationArgument(draft))
-    });
+    let purpose = PromptPurpose::OperationArgument(draft);
+    model.input_line = Some(Prompt::prefilled(purpose, text));
     model.is_dirty = true;
     Vec::new()
 }
