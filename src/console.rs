@@ -17,6 +17,7 @@ pub mod message;
 pub mod model;
 pub mod overlay;
 pub mod preferences;
+pub mod requests;
 pub mod screen;
 pub mod screens;
 pub mod shell;
@@ -201,8 +202,7 @@ pub fn run(options: ConsoleOptions) -> Result<bool> {
         frame_pacer: FramePacer::new(options.is_over_ssh),
         is_frame_awaited: false,
         first_frame_due: Some(first_frame_due),
-        request_count: 0,
-        pending_request: None,
+        requests: Default::default(),
         is_interrupted: false,
         external_tools: options.external_tools,
         temporary_root: options.temporary_root,

@@ -12,7 +12,6 @@ use super::preferences::Preferences;
 use super::screens::agent::state::memory::{
     ItemContentRequest, ItemPage, ItemsRequest, OpenedMemory,
 };
-use super::screens::archives::state::timeline::TimelineRequest;
 use super::screens::archives::state::{
     ArchiveSearchRequest, EntryComparisonRequest, EntryTextRequest, FoundRows,
 };
@@ -37,7 +36,7 @@ use crate::engine::{
     FindingCounts, HistoryEntry, HostStatus, IndexProgress, MemoryAddress, NextRuleChange,
     Observation, OpenedBaseline, Plan, PruneReport, RecordedEntries, RetentionOverview,
     RunProgress, RunReport, SavedObservations, SealMatch, SearchRelaxation, TextSource,
-    Verification, VerifyProgress,
+    TimelineSubject, Verification, VerifyProgress,
 };
 use crate::layouts::HealthFinding;
 use crate::lint::Finding;
@@ -457,7 +456,7 @@ pub enum Effect {
     /// Pin an entry, or unpin it.
     SetPinned(PathBuf, bool),
     /// Read what happened to an agent.
-    LoadTimeline(TimelineRequest),
+    LoadTimeline(u64, TimelineSubject),
     /// Export an entry to a new file at a path as it was typed; `~` is the operator's home.
     ExportEntry(PathBuf, PathBuf),
     /// Find out what retention deletes now, and why the rest stays.

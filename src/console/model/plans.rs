@@ -72,12 +72,12 @@ pub fn plan_prompt_mut(model: &mut Model) -> Option<&mut PlanPrompt> {
 
 /// Returns when the plan on the screen expires; `None` while it is being made again.
 pub fn plan_expiry(model: &Model) -> Option<Duration> {
-    let is_pending = match plan_kind(model)? {
-        PlanKind::Run => model.reset.requests.is_pending,
-        PlanKind::Baselines => model.baseline_plan.requests.is_pending,
-        PlanKind::Prune => model.archives.retention.is_loading,
+    let requests = match plan_kind(model)? {
+        PlanKind::Run => model.reset.requests,
+        PlanKind::Baselines => model.baseline_plan.requests,
+        PlanKind::Prune => model.archives.retention.requests,
     };
-    let prompt = plan_prompt(model).filter(|_| !is_pending);
+    let prompt = plan_prompt(model).filter(|_| !requests.is_pending);
     prompt.map(PlanPrompt::expires_at)
 }
 

@@ -447,7 +447,7 @@ impl EffectRunner {
             Effect::CompareEntry(request) => archives::compare_entry(self, request),
             Effect::FindEntryRun(entry) => archives::find_entry_run(self, entry),
             Effect::SetPinned(entry, is_pinned) => archives::set_pinned(self, entry, is_pinned),
-            Effect::LoadTimeline(request) => archives::load_timeline(self, request),
+            Effect::LoadTimeline(number, subject) => archives::load_timeline(self, number, subject),
             Effect::ExportEntry(entry, path) => archives::export_entry(self, entry, &path),
             Effect::LoadRetention(number) => archives::load_retention(self, number),
             Effect::PruneArchive(shown) => archives::prune_archive(self, shown),

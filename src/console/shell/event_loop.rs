@@ -22,6 +22,7 @@ use crate::console::handoff::{ClipboardText, CopyOutcome};
 use crate::console::message::{Effect, Msg};
 use crate::console::model::{Model, Moment};
 use crate::console::preferences::Preferences;
+use crate::console::requests::NumberedRequests;
 use crate::console::screens::log;
 use crate::console::screens::log::state::MessageLevel;
 use crate::console::theme::{self, Theme, Themes};
@@ -104,10 +105,8 @@ pub(in crate::console) struct Console {
     pub(in crate::console) is_frame_awaited: bool,
     /// When to draw the first frame without the states of the last session.
     pub(in crate::console) first_frame_due: Option<Duration>,
-    /// Number of requests for the editor or the pager so far; identifies each one.
-    pub(in crate::console) request_count: u64,
-    /// Request for which a job prepares the file; any key cancels it.
-    pub(in crate::console) pending_request: Option<u64>,
+    /// Requests for the editor or the pager, for which a job prepares the file; any key cancels one.
+    pub(in crate::console) requests: NumberedRequests,
     /// Whether a signal or the loss of the terminal ended the console.
     pub(in crate::console) is_interrupted: bool,
     pub(in crate::console) external_tools: ExternalTools,
@@ -304,7 +303,7 @@ impl Console {
                 InputEvent::Terminal(TerminalEvent::Key(key))
                     if key.kind != KeyEventKind::Release =>
                 {
-                    self.pending_request = None;
+                    self.requests.is_pending = false;
                     keys.extend(terminal::keys_from_event(key));
                     continue;
                 }
@@ -422,12 +421,12 @@ impl Console {
                 },
                 Effect::CopyThroughTerminal(clip) => self.copy_through_terminal(clip, screen)?,
                 Effect::OpenEditor(opened) => {
-                    let number = self.begin_handoff();
+                    let number = self.requests.begin();
                     self.runner
                         .write_external_copy(number, &self.temporary_root, opened);
                 }
                 Effect::OpenPager(page) => {
-                    let number = self.begin_handoff();
+                    let number = self.requests.begin();
                     self.runner.write_page(number, &self.temporary_root, page);
                 }
                 effect => self.runner.execute(effect),
@@ -474,21 +473,14 @@ impl Console {
                 screen.invalidate();
                 self.model.is_dirty = true;
             }
-            Loaded::Page(number, file) if self.pending_request == Some(number) => {
+            Loaded::Page(number, file) if self.requests.accept(number) => {
                 self.request_handoff(file.map(ProgramPurpose::ReadText));
             }
-            Loaded::ExternalCopy(number, opened, copy) if self.pending_request == Some(number) => {
+            Loaded::ExternalCopy(number, opened, copy) if self.requests.accept(number) => {
                 self.request_handoff(copy.map(|copy| ProgramPurpose::EditBaseline(opened, copy)));
             }
             Loaded::Page(..) | Loaded::ExternalCopy(..) => {}
         }
-    }
-
-    /// Numbers a request for the editor or the pager, which any key cancels.
-    fn begin_handoff(&mut self) -> u64 {
-        self.request_count += 1;
-        self.pending_request = Some(self.request_count);
-        self.request_count
     }
 
     /// Requests the terminal for the editor or the pager; the handoff follows once the input

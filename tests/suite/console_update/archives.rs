@@ -41,7 +41,7 @@ fn console_with_found(query: &str, rows: &[(&str, usize)]) -> TestConsole {
 }
 
 fn answer(console: &mut TestConsole, query: &str, rows: &[(&str, usize)]) -> Vec<Effect> {
-    let number = console.model.archives.search_number;
+    let number = console.model.archives.searches.last_id;
     let found = Ok(Box::new(found_rows(query, rows)));
     console.send(Msg::ArchiveSearched(number, found))
 }
@@ -94,7 +94,7 @@ fn every_typed_character_searches_and_keeps_the_rows() {
     assert_eq!(searches(&console.press("o")), ["to"]);
     assert_eq!(console.model.archives.row_count(), 1);
     // An answer to an earlier query comes too late.
-    let number = console.model.archives.search_number - 1;
+    let number = console.model.archives.searches.last_id - 1;
     let late = Ok(Box::new(found_rows("t", &[("scout", 1), ("triage", 1)])));
     console.send(Msg::ArchiveSearched(number, late));
     assert_eq!(console.model.archives.row_count(), 1);
@@ -128,7 +128,7 @@ fn refreshed_result_keeps_the_row_under_the_cursor() {
     let rows = [("scout", 2), ("scout", 1), ("scout", 9)];
     let mut found = found_rows("token", &rows);
     found.result.entries.rotate_right(1);
-    let number = console.model.archives.search_number;
+    let number = console.model.archives.searches.last_id;
     console.send(Msg::ArchiveSearched(number, Ok(Box::new(found))));
     assert_eq!(console.model.archives.list.cursor, 2);
     assert_eq!(
@@ -279,7 +279,7 @@ fn order_and_further_rows_are_searched() {
     let rows: Vec<(&str, usize)> = (0..FIRST_ROWS).map(|_| ("scout", 0)).collect();
     let mut found = found_rows("", &rows);
     found.result.candidates = FIRST_ROWS * 3;
-    let number = console.model.archives.search_number;
+    let number = console.model.archives.searches.last_id;
     console.send(Msg::ArchiveSearched(number, Ok(Box::new(found))));
     console.send(Msg::ArchiveSearchEnded(number));
     let request = |effects: Vec<Effect>| {
@@ -397,7 +397,7 @@ fn nearest_query_is_taken_with_enter() {
     let query = "tokne loop kind:full";
     let mut console = console_with_found(query, &[]);
     assert_eq!(console.press("Enter"), []);
-    let number = console.model.archives.search_number;
+    let number = console.model.archives.searches.last_id;
     console.send(Msg::ArchiveSearchEnded(number));
     let found = vec![
         relaxation("kind:full", "tokne loop", 3),
@@ -431,7 +431,7 @@ fn typing_goes_on_while_queries_are_relaxed() {
     assert!(text.contains("looking for the nearest queries"), "{text}");
     console.press("/");
     assert_eq!(searches(&console.press("x")), ["toknex"]);
-    let number = console.model.archives.search_number - 1;
+    let number = console.model.archives.searches.last_id - 1;
     let late = vec![relaxation("x", "y", 1)];
     console.send(Msg::ArchiveRelaxed(number, Ok(late)));
     assert_eq!(console.model.archives.relaxations, None);
@@ -440,7 +440,7 @@ fn typing_goes_on_while_queries_are_relaxed() {
 #[test]
 fn failed_relaxation_says_why() {
     let mut console = console_with_found("tokne", &[]);
-    let number = console.model.archives.search_number;
+    let number = console.model.archives.searches.last_id;
     let why = "cannot list /srv/archive: permission denied".to_string();
     console.send(Msg::ArchiveRelaxed(number, Err(why)));
     let text = console.screen_text();
@@ -451,7 +451,7 @@ fn failed_relaxation_says_why() {
 fn entries_are_shown_and_sorted_by_their_records() {
     let rows = [("scout", 2), ("triage", 2), ("scribe", 2)];
     let mut console = console_with_found("token", &rows);
-    let number = console.model.archives.search_number;
+    let number = console.model.archives.searches.last_id;
     let agents = |console: &TestConsole| -> Vec<String> {
         let found = console.model.archives.result().unwrap();
         found.entries.iter().map(|it| it.agent.clone()).collect()
@@ -484,7 +484,7 @@ fn findings_of_entries_are_marked_and_counted() {
         ..ScanSummary::default()
     };
     let findings = HashMap::from([(path(0), summary)]);
-    let number = console.model.archives.search_number;
+    let number = console.model.archives.searches.last_id;
     // Those of an earlier search come too late.
     let findings = RecordedEntries {
         findings,
@@ -520,7 +520,7 @@ fn all_notes_of_a_search_are_told() {
         "1 entry in quarantine was not searched".to_string(),
         "1 memory on a host was not read yet".to_string(),
     ];
-    let number = console.model.archives.search_number;
+    let number = console.model.archives.searches.last_id;
     console.send(Msg::ArchiveSearched(number, Ok(Box::new(found.clone()))));
     let text = console.screen_text();
     assert!(text.contains("not searched; 1 memory"), "{text}");

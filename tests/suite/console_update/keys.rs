@@ -128,7 +128,8 @@ fn palette_word_of_one_title_is_unambiguous() {
     // A name that contains the word precedes titles with it.
     let mut console = fleet_of_four();
     let schedule = Box::new(crate::schedule_samples::common_schedule());
-    console.send(Msg::ScheduleLoaded(0, Ok(schedule)));
+    let number = console.model.log.schedule.requests.begin();
+    console.send(Msg::ScheduleLoaded(number, Ok(schedule)));
     console.press("7 Tab");
     let found = palette_matches(&mut console, "schedule");
     assert_eq!(found[..2], ["copy-schedule", "log"]);

@@ -18,9 +18,11 @@ use crate::console_fixture::{TestConsole, fleet_of_four};
 use crate::engine_samples::{configured_agents, run_summary};
 use crate::schedule_samples::*;
 
-/// Delivers the schedule that was asked for last.
+/// Delivers the schedule that was asked for last, also where the console did not ask yet.
 fn load(console: &mut TestConsole, overview: ScheduleOverview) {
-    let number = console.model.log.schedule.last_number;
+    let requests = &mut console.model.log.schedule.requests;
+    requests.is_pending = true;
+    let number = requests.last_id;
     console.send(Msg::ScheduleLoaded(number, Ok(Box::new(overview))));
 }
 

@@ -53,7 +53,7 @@ fn search(console: &mut TestConsole, query: &str, rows: &[(&str, usize)]) {
     if !rows.is_empty() {
         found.result.memories.push(memory);
     }
-    let number = console.model.archives.search_number;
+    let number = console.model.archives.searches.last_id;
     console.send(Msg::ArchiveSearched(number, Ok(Box::new(found))));
     console.send(Msg::ArchiveSearchEnded(number));
 }
@@ -118,7 +118,7 @@ fn archives_without_rows_match_snapshot() {
     });
     assert_view("archives_empty", |console| {
         console.press("4");
-        let number = console.model.archives.search_number;
+        let number = console.model.archives.searches.last_id;
         let mut found = found_rows("", &[]);
         found.result.archive_size = Some((0, 0));
         console.send(Msg::ArchiveSearched(number, Ok(Box::new(found))));
@@ -144,13 +144,13 @@ fn archives_without_rows_match_snapshot() {
             relaxation(QueryChange::DroppedFilter, "since:7d", 1, 1),
             relaxation(QueryChange::DroppedText, "\u{1b}[31mloop", 100, 2),
         ];
-        let number = console.model.archives.search_number;
+        let number = console.model.archives.searches.last_id;
         console.send(Msg::ArchiveRelaxed(number, Ok(found)));
         console.press("j");
     });
     assert_view("archives_failed", |console| {
         console.press("4");
-        let number = console.model.archives.search_number;
+        let number = console.model.archives.searches.last_id;
         let why = "cannot list /var/lib/memory-shepherd: permission denied".to_string();
         console.send(Msg::ArchiveSearched(number, Err(why)));
     });
@@ -185,17 +185,11 @@ fn entry_diff_matches_snapshot() {
     });
 }
 
-/// Number of the last request for a timeline.
-fn timeline_number(console: &TestConsole) -> u64 {
-    let request = console.model.archives.timeline.request.as_ref();
-    request.unwrap().number
-}
-
 fn open_timeline(console: &mut TestConsole, agent: &str) {
     search(console, "token", &[(agent, 2)]);
     // The memory comes before the entry.
     console.press("j t");
-    let number = timeline_number(console);
+    let number = console.model.archives.timeline.requests.last_id;
     let timeline = Ok(Box::new(agent_timeline(agent)));
     console.send(Msg::TimelineLoaded(number, timeline));
 }
@@ -224,13 +218,13 @@ fn timeline_matches_snapshot() {
                 entry.path = Path::new("triage/quarantine").join(name);
             }
         }
-        let number = timeline_number(console);
+        let number = console.model.archives.timeline.requests.begin();
         console.send(Msg::TimelineLoaded(number, Ok(Box::new(timeline))));
     });
 }
 
 fn load_retention(console: &mut TestConsole, overview: RetentionOverview) {
-    let number = console.model.archives.retention.last_number;
+    let number = console.model.archives.retention.requests.last_id;
     let overview = Ok(Box::new(overview));
     console.send(Msg::RetentionLoaded(number, overview));
 }

@@ -17,7 +17,8 @@ fn log_with_schedule(console: &mut TestConsole, overview: ScheduleOverview) {
         run_summary("5a10c3d2", 40, &failed),
         run_summary("1f00d5ee", 100, &[("delta", Outcome::Ok)]),
     ])));
-    console.send(Msg::ScheduleLoaded(0, Ok(Box::new(overview))));
+    let number = console.model.log.schedule.requests.begin();
+    console.send(Msg::ScheduleLoaded(number, Ok(Box::new(overview))));
     console.press("7");
     console.list_jobs(&["ledger"]);
     console.send(Msg::ReportLoaded(Ok(
@@ -47,7 +48,8 @@ fn schedule_snapshots_match() {
     assert_view_from("schedule_advice", fleet_of_four, |console| {
         console.send(Msg::LogLoaded(Ok(Vec::new())));
         let schedule = schedule_without_managers();
-        console.send(Msg::ScheduleLoaded(0, Ok(Box::new(schedule))));
+        let number = console.model.log.schedule.requests.begin();
+        console.send(Msg::ScheduleLoaded(number, Ok(Box::new(schedule))));
         console.press("7");
         console.list_jobs(&["ledger"]);
         console.press("Tab");

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, FixedOffset};
 
 use crate::console::agent_row::AgentRow;
+use crate::console::requests::NumberedRequests;
 use crate::console::screens::agent::marked_lines::MarkedLines;
 use crate::console::text::{Pane, TextLine};
 use crate::console::widgets::list_pane::ListPane;
@@ -141,8 +142,8 @@ pub struct AgentScreen {
     pub memory: MemoryPane,
     /// Findings of the checks of that memory.
     pub health: HealthPane,
-    /// Number of the last request about a memory with a layout; a reply with another one is late.
-    pub last_memory_request: u64,
+    /// Requests about a memory with a layout.
+    pub memory_requests: NumberedRequests,
     /// Summary of the findings in the file.
     pub findings: String,
     /// Titles of the baseline and of the memory.
@@ -207,7 +208,7 @@ impl AgentScreen {
             agent: name,
             tab: self.tab,
             is_full_screen: self.is_full_screen,
-            last_memory_request: self.last_memory_request,
+            memory_requests: self.memory_requests,
             marked_lines: self.marked_lines.clone(),
             promoted_lines: self.promoted_lines.clone(),
             ..AgentScreen::default()

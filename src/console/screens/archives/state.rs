@@ -11,6 +11,7 @@ use chrono::{DateTime, FixedOffset};
 
 use crate::archive::index::CandidateOrder;
 use crate::archive::search::QueryError;
+use crate::console::requests::NumberedRequests;
 use crate::console::screens::agent::marked_lines::MarkedLines;
 use crate::console::text::{Comparison, Pane, TextLine};
 use crate::console::widgets::list_pane::ListPane;
@@ -43,10 +44,8 @@ pub struct ArchivesScreen {
     pub findings: HashMap<PathBuf, ScanSummary>,
     /// Why findings of some of them are not known, if that is so.
     pub unknown_findings: Option<String>,
-    /// Number of the search that was requested last.
-    pub search_number: u64,
-    /// Whether that search goes on.
-    pub is_searching: bool,
+    /// Searches; the last one is pending until it has ended.
+    pub searches: NumberedRequests,
     /// Whether a search has to be requested.
     pub is_search_due: bool,
     /// What is wrong with the query.
@@ -87,8 +86,7 @@ impl Default for ArchivesScreen {
             found: None,
             findings: HashMap::new(),
             unknown_findings: None,
-            search_number: 0,
-            is_searching: false,
+            searches: NumberedRequests::default(),
             is_search_due: false,
             query_error: None,
             progress: None,

@@ -72,10 +72,8 @@ fn request_search(model: &mut Model) -> Option<Effect> {
     if screen.query_error.is_some() {
         return None;
     }
-    screen.search_number += 1;
-    screen.is_searching = true;
     Some(Effect::SearchArchive(ArchiveSearchRequest {
-        number: screen.search_number,
+        number: screen.searches.begin(),
         query: screen.query.clone(),
         order: screen.order,
         limit: screen.limit,
@@ -113,7 +111,7 @@ fn request_text(model: &mut Model) -> Option<Effect> {
 
 /// Shows what a search found, unless a later one was requested.
 pub fn handle_result(model: &mut Model, number: u64, result: Result<FoundRows, String>) {
-    if number != model.archives.search_number {
+    if number != model.archives.searches.last_id {
         return;
     }
     if let Err(why) = &result {
@@ -139,8 +137,7 @@ pub fn handle_result(model: &mut Model, number: u64, result: Result<FoundRows, S
 
 /// Notes that a search has ended: the index is up to date.
 pub fn handle_search_ended(model: &mut Model, number: u64) {
-    if number == model.archives.search_number {
-        model.archives.is_searching = false;
+    if model.archives.searches.accept(number) {
         model.archives.progress = None;
         model.is_dirty |= model.screen == Screen::Archives;
     }
@@ -148,7 +145,7 @@ pub fn handle_search_ended(model: &mut Model, number: u64) {
 
 /// Adds the records of the ledger to the rows: the times of their entries, and the findings in them.
 pub fn handle_records(model: &mut Model, number: u64, recorded: Result<RecordedEntries, String>) {
-    if number == model.archives.search_number {
+    if number == model.archives.searches.last_id {
         let (recorded, unread) = match recorded {
             Ok(RecordedEntries {
                 times,
@@ -173,7 +170,7 @@ pub fn handle_relaxations(
     number: u64,
     found: Result<Vec<SearchRelaxation>, String>,
 ) {
-    if number == model.archives.search_number {
+    if number == model.archives.searches.last_id {
         model.archives.relaxations = Some(found);
         model.archives.relaxation_cursor = 0;
         model.is_dirty |= model.screen == Screen::Archives;
@@ -341,7 +338,7 @@ pub fn move_cursor(model: &mut Model, by: isize) {
     screen.list.step(by, count);
     screen.is_entered_from_below = false;
     let has_more = screen.result().is_some_and(SearchResult::has_more);
-    if screen.list.cursor + 1 == count && has_more && !screen.is_searching {
+    if screen.list.cursor + 1 == count && has_more && !screen.searches.is_pending {
         screen.limit = screen.limit.saturating_mul(2);
         screen.is_search_due = true;
     }

@@ -3,9 +3,10 @@
 
 use std::sync::Arc;
 
+use crate::console::requests::NumberedRequests;
 use crate::console::screen::Screen;
 use crate::console::text::{Pane, PreparedText};
-use crate::console::widgets::plan_pane::{PlanPrompt, PlanRequests};
+use crate::console::widgets::plan_pane::PlanPrompt;
 use crate::engine::{BaselinePlan, FileOwner, SealPlan, TextReplacement};
 
 /// Lines below the difference: a rule, a note, the command line, the confirmation, the message, the
@@ -28,7 +29,7 @@ pub struct BaselinePlanScreen {
     /// The difference of the row under the cursor.
     pub pane: Pane,
     /// Requests for a plan.
-    pub requests: PlanRequests,
+    pub requests: NumberedRequests,
     /// Whether the operator has quit while the plan was applied; a second time leaves the console.
     pub has_quit: bool,
     /// Screen to go back to.

@@ -9,8 +9,9 @@ use chrono::{DateTime, FixedOffset};
 use crate::archive::WrittenEntry;
 use crate::base::digest::Digest;
 use crate::base::quantity::format_count;
+use crate::console::requests::NumberedRequests;
 use crate::console::text::Pane;
-use crate::console::widgets::plan_pane::{PlanPrompt, PlanRequests};
+use crate::console::widgets::plan_pane::PlanPrompt;
 use crate::engine::{
     Operation, Outcome, Plan, PlannedFile, RunReport, RunStage as Step, ScratchRequest, UndoMode,
     UndoTarget,
@@ -35,7 +36,7 @@ pub struct ResetScreen {
     /// on to confirm the plan.
     pub confirm_held_at: Option<Duration>,
     /// Requests for a plan.
-    pub requests: PlanRequests,
+    pub requests: NumberedRequests,
     /// Whether an agent of the plan changed while the plan was made again.
     pub is_plan_stale: bool,
     /// The result from before the plan; it returns when the plan is abandoned.

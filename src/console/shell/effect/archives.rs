@@ -17,13 +17,15 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::quantity::format_count;
 use crate::console::handoff::PagerText;
 use crate::console::message::Msg;
-use crate::console::screens::archives::state::timeline::{MAX_TIMELINE_ROWS, TimelineRequest};
+use crate::console::screens::archives::state::timeline::MAX_TIMELINE_ROWS;
 use crate::console::screens::archives::state::{
     ArchiveSearchRequest, EntryComparisonRequest, EntryTextRequest, FoundRows,
 };
 use crate::console::screens::log::state::MessageLevel;
 use crate::console::text::{self, ComparedTexts, LineKind, PreparedText};
-use crate::engine::{Engine, IndexProgress, RetentionOverview, SearchRequest, TextSource};
+use crate::engine::{
+    Engine, IndexProgress, RetentionOverview, SearchRequest, TextSource, TimelineSubject,
+};
 
 /// Bytes of a text that are shown; the pager has all of it.
 const MAX_SHOWN_BYTES: u64 = 1 << 20;
@@ -144,8 +146,7 @@ pub(super) fn find_entry_run(runner: &EffectRunner, entry: PathBuf) {
 }
 
 /// Reads what happened to an agent. A later request ends it.
-pub(super) fn load_timeline(runner: &EffectRunner, request: TimelineRequest) {
-    let TimelineRequest { number, subject } = request;
+pub(super) fn load_timeline(runner: &EffectRunner, number: u64, subject: TimelineSubject) {
     runner.latest_timeline.store(number, Ordering::Relaxed);
     let latest = Arc::clone(&runner.latest_timeline);
     let request = Request::latest(JobClass::Timeline, "timeline").listed_as("timeline");

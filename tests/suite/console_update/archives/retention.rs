@@ -12,7 +12,7 @@ use memory_shepherd::console::widgets::plan_pane::{Confirmation, PLAN_LIFETIME};
 use memory_shepherd::engine::{PruneReport, RetentionOverview};
 
 fn answer_retention(console: &mut TestConsole, overview: RetentionOverview) -> Vec<Effect> {
-    let number = console.model.archives.retention.last_number;
+    let number = console.model.archives.retention.requests.last_id;
     console.send(Msg::RetentionLoaded(number, Ok(Box::new(overview))))
 }
 
@@ -58,7 +58,7 @@ fn overview_is_read_behind_the_search() {
     let effects = console.press("4");
     assert_eq!((searches(&effects).len(), requests(&effects)), (1, 0));
     answer(&mut console, "", &[("scout", 0)]);
-    let number = console.model.archives.search_number;
+    let number = console.model.archives.searches.last_id;
     assert_eq!(requests(&console.send(Msg::ArchiveSearchEnded(number))), 1);
     assert!(!console.screen_text().contains("retention 30d"));
     answer_retention(&mut console, retention_overview());
@@ -67,7 +67,7 @@ fn overview_is_read_behind_the_search() {
     let visit = |console: &mut TestConsole| {
         console.press("1 4");
         answer(console, "", &[("scout", 0)]);
-        let number = console.model.archives.search_number;
+        let number = console.model.archives.searches.last_id;
         let count = requests(&console.send(Msg::ArchiveSearchEnded(number)));
         answer_retention(console, retention_overview());
         count
@@ -163,7 +163,7 @@ fn changed_overview_voids_what_was_typed() {
     // A run has ended; what it left is the same, so the words stay.
     let run = crate::engine_samples::run_report(&[]);
     console.send(Msg::RunEnded(Box::new(run)));
-    let number = console.model.archives.search_number;
+    let number = console.model.archives.searches.last_id;
     assert_eq!(requests(&console.send(Msg::ArchiveSearchEnded(number))), 1);
     // While it is read, nothing is confirmed.
     assert_eq!(console.press("Enter"), []);
@@ -268,7 +268,7 @@ fn adopted_config_closes_the_prune_plan() {
 fn overview_of_the_previous_config_is_dropped() {
     let mut console = console_with_overview();
     console.press("r");
-    let number = console.model.archives.retention.last_number;
+    let number = console.model.archives.retention.requests.last_id;
     let config = console.model.config.clone();
     let agents = crate::engine_samples::configured_agents(&["scout"]);
     console.send(Msg::ConfigAdopted(config, agents, false));
@@ -284,7 +284,10 @@ fn agent_without_entries_closes_its_page() {
     let mut console = console_with_overview();
     console.press("Enter");
     assert_eq!(console.model.archives.page, ArchivesPage::RetentionAgent);
+    // The overview is requested again behind the search.
     console.press("R");
+    let number = console.model.archives.searches.last_id;
+    console.send(Msg::ArchiveSearchEnded(number));
     let mut overview = retention_overview();
     overview.agents.clear();
     answer_retention(&mut console, overview);

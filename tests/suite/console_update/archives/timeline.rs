@@ -18,13 +18,12 @@ fn answer_timeline(console: &mut TestConsole, agent: &str) -> Vec<Effect> {
 
 /// Number of the last request.
 fn last_number(console: &TestConsole) -> u64 {
-    let request = console.model.archives.timeline.request.as_ref();
-    request.unwrap().number
+    console.model.archives.timeline.requests.last_id
 }
 
 fn timelines(effects: &[Effect]) -> Vec<TimelineSubject> {
     let requests = effects.iter().filter_map(|effect| match effect {
-        Effect::LoadTimeline(request) => Some(request.subject.clone()),
+        Effect::LoadTimeline(_, subject) => Some(subject.clone()),
         _ => None,
     });
     requests.collect()

@@ -21,7 +21,7 @@ use crate::layouts::{HealthFinding, OperationRequest};
 
 /// Requests the memory of the agent on the screen again. What is shown stays until the answer.
 pub fn load(model: &mut Model) -> Vec<Effect> {
-    let number = next_number(model);
+    let number = model.agent.memory_requests.begin();
     let agent = &mut model.agent;
     let items = &mut agent.memory.items;
     agent.memory.number = number;
@@ -37,11 +37,6 @@ pub fn load(model: &mut Model) -> Vec<Effect> {
         loaded: 0,
         wanted: items.wanted,
     })]
-}
-
-fn next_number(model: &mut Model) -> u64 {
-    model.agent.last_memory_request += 1;
-    model.agent.last_memory_request
 }
 
 /// Shows the items of another collection.
@@ -247,7 +242,7 @@ pub fn set_filter(model: &mut Model, filter: String) {
 
 /// Requests the findings of the checks of the memory.
 pub fn check_health(model: &mut Model) -> Vec<Effect> {
-    let number = next_number(model);
+    let number = model.agent.memory_requests.begin();
     model.agent.health.number = number;
     vec![Effect::CheckMemory(number, model.agent.agent.clone())]
 }

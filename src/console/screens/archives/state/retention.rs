@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::quantity::{format_count, format_size};
+use crate::console::requests::NumberedRequests;
 use crate::console::widgets::list_pane::ListPane;
 use crate::console::widgets::plan_pane::{Confirmation, PlanPrompt};
 use crate::engine::{AgentRetention, ExpiringEntry, RetentionOverview};
@@ -22,10 +23,8 @@ pub const BEING_PRUNED_REASON: &str = "the archive is being pruned";
 /// The page about retention.
 #[derive(Clone, Debug, Default)]
 pub struct RetentionView {
-    /// Number of the last request.
-    pub last_number: u64,
-    /// Whether it is unanswered.
-    pub is_loading: bool,
+    /// Requests for the overview.
+    pub requests: NumberedRequests,
     /// Whether an overview has to be requested once no search goes on.
     pub is_due: bool,
     /// The overview, or why there is none; `None` before the first one.

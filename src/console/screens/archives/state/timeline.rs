@@ -4,28 +4,22 @@ use std::path::Path;
 
 use chrono::{DateTime, FixedOffset};
 
+use crate::console::requests::NumberedRequests;
 use crate::console::widgets::list_pane::ListPane;
 use crate::engine::{AgentTimeline, EntryPresence, TimelineEntry, TimelineRow, TimelineSubject};
 
 /// Maximum number of rows of a timeline.
 pub const MAX_TIMELINE_ROWS: usize = 1000;
 
-/// A timeline to make.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TimelineRequest {
-    /// Its number; a higher one replaces it.
-    pub number: u64,
-    /// Whose timeline it is.
-    pub subject: TimelineSubject,
-}
-
 /// The timeline on the screen.
 #[derive(Clone, Debug, Default)]
 pub struct TimelineView {
     /// Whether the page, or a text opened from it, is on the screen.
     pub is_open: bool,
-    /// What was requested last; `None` before the first request.
-    pub request: Option<TimelineRequest>,
+    /// Requests for a timeline.
+    pub requests: NumberedRequests,
+    /// Whose timeline was requested last; `None` before the first request.
+    pub subject: Option<TimelineSubject>,
     /// Whether it has to be requested again.
     pub is_due: bool,
     /// What was found, or why nothing was; `None` while it is awaited.

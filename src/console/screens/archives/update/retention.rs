@@ -36,10 +36,8 @@ pub fn check_selected(model: &Model) -> Result<(), String> {
 
 pub fn request(model: &mut Model) -> Effect {
     let view = &mut model.archives.retention;
-    view.last_number += 1;
-    view.is_loading = true;
     view.is_due = false;
-    Effect::LoadRetention(view.last_number)
+    Effect::LoadRetention(view.requests.begin())
 }
 
 /// Notes that the archives are opened: the overview is made if there is none yet, or an old one.
@@ -51,8 +49,9 @@ pub fn note_opened(model: &mut Model) {
 
 /// Requests the overview if it is due; a search comes first.
 pub fn request_due(model: &mut Model) -> Option<Effect> {
-    let is_busy = model.archives.is_searching || model.archives.retention.is_loading;
-    (model.archives.retention.is_due && !is_busy).then(|| request(model))
+    let screen = &model.archives;
+    let is_busy = screen.searches.is_pending || screen.retention.requests.is_pending;
+    (screen.retention.is_due && !is_busy).then(|| request(model))
 }
 
 /// Shows the overview, unless a later one was requested. A plan that would delete something else is
@@ -64,12 +63,11 @@ pub fn handle_loaded(
 ) {
     let now = model.now.elapsed;
     let view = &mut model.archives.retention;
-    if number != view.last_number {
+    if !view.requests.accept(number) {
         return;
     }
     let current = view.current_group().map(GroupKey::of);
     let is_first = view.overview.is_none();
-    view.is_loading = false;
     view.loaded_at = now;
     view.overview = Some(loaded.map(|it| Arc::new(*it)));
     if view.plan.is_some() {
@@ -193,8 +191,7 @@ pub fn abandon_plan(model: &mut Model) -> bool {
     }
     let view = &mut screen.retention;
     // An overview that is being made is one of the config before.
-    view.last_number += 1;
-    view.is_loading = false;
+    view.requests.is_pending = false;
     view.is_due = true;
     view.plan.take().is_some()
 }
@@ -207,7 +204,7 @@ pub fn apply_plan(model: &mut Model) -> Vec<Effect> {
     }
     let view = &mut model.archives.retention;
     // What is being read may show something else.
-    let Some(plan) = view.plan.take_if(|_| !view.is_loading) else {
+    let Some(plan) = view.plan.take_if(|_| !view.requests.is_pending) else {
         model.show_hint("the plan is not ready yet");
         return Vec::new();
     };

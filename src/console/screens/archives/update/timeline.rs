@@ -4,7 +4,7 @@ use crate::console::command::require;
 use crate::console::message::Effect;
 use crate::console::model::Model;
 use crate::console::screen::Screen;
-use crate::console::screens::archives::state::timeline::{TimelineRequest, TimelineRowKey};
+use crate::console::screens::archives::state::timeline::TimelineRowKey;
 use crate::console::screens::archives::state::{ArchivesPage, NO_ENTRY_REASON};
 use crate::engine::{AgentTimeline, TextSource, TimelineRow, TimelineSubject};
 
@@ -43,24 +43,19 @@ pub fn open(model: &mut Model) -> Vec<Effect> {
 pub fn request_due(model: &mut Model) -> Option<Effect> {
     let view = &mut model.archives.timeline;
     let is_due = std::mem::take(&mut view.is_due) && view.is_open;
-    let subject = view.request.as_ref().filter(|_| is_due)?.subject.clone();
+    let subject = view.subject.clone().filter(|_| is_due)?;
     Some(request(model, subject))
 }
 
 fn request(model: &mut Model, subject: TimelineSubject) -> Effect {
     let view = &mut model.archives.timeline;
-    let request = TimelineRequest {
-        number: view.request.as_ref().map_or(0, |last| last.number) + 1,
-        subject,
-    };
-    view.request = Some(request.clone());
-    Effect::LoadTimeline(request)
+    view.subject = Some(subject.clone());
+    Effect::LoadTimeline(view.requests.begin(), subject)
 }
 
 /// Shows a timeline, unless a later one was requested. The cursor stays on its row.
 pub fn handle_loaded(model: &mut Model, number: u64, loaded: Result<Box<AgentTimeline>, String>) {
-    let request = model.archives.timeline.request.as_ref();
-    if request.is_none_or(|last| last.number != number) {
+    if !model.archives.timeline.requests.accept(number) {
         return;
     }
     if let Err(why) = &loaded {

@@ -115,7 +115,7 @@ fn draw_header(model: &Model, canvas: &mut Canvas<'_>) {
         let name = name.unwrap_or_else(|| "unknown agent".to_string());
         x = canvas.put_text(x, 0, &shorten_untrusted(&name, 30), Role::Heading) + 2;
     }
-    let status = match (view.is_pruning, view.is_loading) {
+    let status = match (view.is_pruning, view.requests.is_pending) {
         (true, _) => "deleting …",
         (false, true) => "reading …",
         _ if view.plan.is_some() => "nothing deleted yet",

@@ -69,7 +69,7 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
 fn draw_header(model: &Model, canvas: &mut Canvas<'_>) {
     let view = &model.archives.timeline;
     let x = canvas.put_text(0, 0, "TIMELINE", Role::Title) + 2;
-    let agent = match (view.timeline(), view.request.as_ref().map(|it| &it.subject)) {
+    let agent = match (view.timeline(), &view.subject) {
         (Some(timeline), _) => timeline.agent.clone(),
         (None, Some(TimelineSubject::Agent(agent))) => agent.clone(),
         _ => String::new(),

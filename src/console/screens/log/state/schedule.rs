@@ -7,6 +7,7 @@ use chrono::{DateTime, FixedOffset};
 
 use super::RunSummary;
 use crate::console::keys::key_guard::KeyGuard;
+use crate::console::requests::NumberedRequests;
 use crate::console::widgets::plan_pane::PlanPrompt;
 use crate::engine::{Outcome, Trigger};
 use crate::unattended::schedule::{
@@ -34,10 +35,8 @@ pub struct ScheduleView {
     pub overview: Option<ScheduleOverview>,
     /// The rows of the panel, the ones that need attention first.
     pub rows: Vec<TimerRow>,
-    /// Number of the last request.
-    pub last_number: u64,
-    /// Whether it is unanswered.
-    pub is_loading: bool,
+    /// Requests for the schedule.
+    pub requests: NumberedRequests,
     /// When the schedule was read.
     pub loaded_at: Duration,
     /// When it is read again; none before it was read once.

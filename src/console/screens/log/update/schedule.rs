@@ -11,6 +11,7 @@ use crate::console::model::Model;
 use crate::console::model::plans::check_no_run;
 use crate::console::model::read_only::check_writable;
 use crate::console::overlay::Overlay;
+use crate::console::requests::NumberedRequests;
 use crate::console::screens::log::state::schedule::{
     MAX_SCHEDULE_AGE, REFRESH_INTERVAL, ScheduleView, TimerDialog, TimerRow,
 };
@@ -19,16 +20,13 @@ use crate::unattended::schedule::{ScheduleChange, ScheduleOverview};
 
 /// Asks for the schedule.
 pub fn request(model: &mut Model) -> Effect {
-    let view = &mut model.log.schedule;
-    view.last_number += 1;
-    view.is_loading = true;
-    Effect::LoadSchedule(view.last_number)
+    Effect::LoadSchedule(model.log.schedule.requests.begin())
 }
 
 /// Asks for the schedule again if it was read before and no question is open.
 pub fn refresh(model: &mut Model) -> Option<Effect> {
     let view = &model.log.schedule;
-    (view.refresh_due.is_some() && !view.is_loading).then(|| request(model))
+    (view.refresh_due.is_some() && !view.requests.is_pending).then(|| request(model))
 }
 
 /// Asks for the schedule again because the log is opened, unless it was just read.
@@ -47,16 +45,19 @@ pub fn refresh_due(model: &mut Model) -> Option<Effect> {
 /// Returns when the schedule is read again, unless a question is open.
 pub fn next_refresh(model: &Model) -> Option<Duration> {
     let view = &model.log.schedule;
-    view.refresh_due.filter(|_| !view.is_loading)
+    view.refresh_due.filter(|_| !view.requests.is_pending)
 }
 
 /// Forgets the schedule of a config that is not in force any more.
 pub fn forget(model: &mut Model) -> Option<Effect> {
     let was_read = model.log.schedule.refresh_due.is_some();
-    let last_number = model.log.schedule.last_number;
+    let last_id = model.log.schedule.requests.last_id;
     close_dialog(model);
     model.log.schedule = ScheduleView {
-        last_number,
+        requests: NumberedRequests {
+            last_id,
+            is_pending: false,
+        },
         ..ScheduleView::default()
     };
     was_read.then(|| request(model))
@@ -70,10 +71,9 @@ pub fn handle_loaded(
 ) {
     let now = model.now;
     let view = &mut model.log.schedule;
-    if number != view.last_number {
+    if !view.requests.accept(number) {
         return;
     }
-    view.is_loading = false;
     view.loaded_at = now.elapsed;
     view.refresh_due = Some(now.elapsed + REFRESH_INTERVAL);
     let before = (view.rows.clone(), view.overview.take());
