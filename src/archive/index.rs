@@ -151,10 +151,11 @@ pub struct Candidate {
 }
 
 /// The order of candidates.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CandidateOrder {
     /// By BM25 (k1 1.2, b 0.75, as FTS5 computes it), then the newest first. By time alone where a
     /// query has no words, or words that more than 5,000 documents have.
+    #[default]
     Relevance,
     /// By the time in their names, the newest first.
     Newest,

@@ -29,15 +29,25 @@ pub const FIRST_ROWS: usize = 200;
 /// Reason why a key is about no entry.
 pub const NO_ENTRY_REASON: &str = "no entry under the cursor";
 
+/// Maximum number of entries of a search.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowLimit(pub usize);
+
+impl Default for RowLimit {
+    fn default() -> RowLimit {
+        RowLimit(FIRST_ROWS)
+    }
+}
+
 /// Archives screen.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct ArchivesScreen {
     /// The query as it is typed.
     pub query: String,
     /// The order of the entries.
     pub order: CandidateOrder,
     /// Maximum number of entries.
-    pub limit: usize,
+    pub limit: RowLimit,
     /// What the last search found, or why it failed; `None` before the first one.
     pub found: Option<Result<FoundRows, String>>,
     /// What the scan found in the entries of the rows; an entry without findings is not in it.
@@ -75,34 +85,6 @@ pub struct ArchivesScreen {
     pub timeline: TimelineView,
     /// What retention deletes, and why the rest stays.
     pub retention: RetentionView,
-}
-
-impl Default for ArchivesScreen {
-    fn default() -> ArchivesScreen {
-        ArchivesScreen {
-            query: String::new(),
-            order: CandidateOrder::Relevance,
-            limit: FIRST_ROWS,
-            found: None,
-            findings: HashMap::new(),
-            unknown_findings: None,
-            searches: NumberedRequests::default(),
-            is_search_due: false,
-            query_error: None,
-            progress: None,
-            list: ListPane::default(),
-            marked: None,
-            unpin_request: None,
-            page: ArchivesPage::List,
-            text: EntryText::default(),
-            is_entered_from_below: false,
-            relaxations: None,
-            relaxation_cursor: 0,
-            comparison: EntryComparisonView::default(),
-            timeline: TimelineView::default(),
-            retention: RetentionView::default(),
-        }
-    }
 }
 
 /// What the archives screen shows.

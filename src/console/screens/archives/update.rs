@@ -19,7 +19,7 @@ use crate::console::model::visible_text::{scroll_text, text_height};
 use crate::console::screen::Screen;
 use crate::console::screens::archives::state::{
     ArchiveSearchRequest, ArchivesPage, EntryComparisonRequest, EntryComparisonView, EntryText,
-    EntryTextRequest, FIRST_ROWS, FoundRows, NO_ENTRY_REASON,
+    EntryTextRequest, FoundRows, NO_ENTRY_REASON, RowLimit,
 };
 use crate::console::screens::reset::state::PlanRequest;
 use crate::console::text::{ComparedTexts, PreparedText, TextLine};
@@ -76,7 +76,7 @@ fn request_search(model: &mut Model) -> Option<Effect> {
         number: screen.searches.begin(),
         query: screen.query.clone(),
         order: screen.order,
-        limit: screen.limit,
+        limit: screen.limit.0,
     }))
 }
 
@@ -182,7 +182,7 @@ fn take_relaxation(model: &mut Model) {
     let screen = &mut model.archives;
     if let Some(current) = screen.current_relaxation() {
         screen.query = current.relaxed.query.clone();
-        screen.limit = FIRST_ROWS;
+        screen.limit = RowLimit::default();
         screen.is_search_due = true;
     }
 }
@@ -311,7 +311,7 @@ pub fn go_back(model: &mut Model, is_escape: bool) {
         }
         ArchivesPage::List if is_escape && !screen.query.is_empty() => {
             screen.query.clear();
-            screen.limit = FIRST_ROWS;
+            screen.limit = RowLimit::default();
             screen.is_search_due = true;
         }
         ArchivesPage::List => model.go_to_screen(Screen::Fleet),
@@ -339,7 +339,7 @@ pub fn move_cursor(model: &mut Model, by: isize) {
     screen.is_entered_from_below = false;
     let has_more = screen.result().is_some_and(SearchResult::has_more);
     if screen.list.cursor + 1 == count && has_more && !screen.searches.is_pending {
-        screen.limit = screen.limit.saturating_mul(2);
+        screen.limit.0 = screen.limit.0.saturating_mul(2);
         screen.is_search_due = true;
     }
 }
@@ -349,7 +349,7 @@ pub fn set_query(model: &mut Model, query: String) {
     let screen = &mut model.archives;
     if screen.query != query {
         screen.query = query;
-        screen.limit = FIRST_ROWS;
+        screen.limit = RowLimit::default();
         screen.is_search_due = true;
     }
 }
