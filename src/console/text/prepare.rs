@@ -136,34 +136,23 @@ fn with_last_line(mut prepared: PreparedText, line: Option<TextLine>) -> Prepare
 pub fn prepare_baseline_diff(change: &BaselineChange, deadline: Option<Instant>) -> PreparedText {
     let note = |text: String| TextLine::note(text);
     let mut lines: Vec<TextLine> = change.notes().into_iter().map(note).collect();
-    match (&change.current, &change.reference) {
+    let (title, text) = match (&change.current, &change.reference) {
         (Ok(file), Some(known)) if *file == *known.bytes => {
-            lines.push(note("The file equals that version:".to_string()));
-            lines.push(note(String::new()));
-            push_text_lines(&mut lines, file, 1, 0);
-            lines.into()
+            ("The file equals that version:".to_string(), file)
         }
         (Ok(file), Some(known)) => {
             lines.push(note(String::new()));
-            compare_texts(lines, [&known.bytes, file], [0, 0], deadline)
+            return compare_texts(lines, [&known.bytes, file], [0, 0], deadline);
         }
-        (Ok(file), None) => {
-            lines.push(note("The current file:".to_string()));
-            lines.push(note(String::new()));
-            push_text_lines(&mut lines, file, 1, 0);
-            lines.into()
-        }
-        (Err(error), Some(known)) => {
-            lines.push(note(format!("{error}; that version:")));
-            lines.push(note(String::new()));
-            push_text_lines(&mut lines, &known.bytes, 1, 0);
-            lines.into()
-        }
+        (Ok(file), None) => ("The current file:".to_string(), file),
+        (Err(error), Some(known)) => (format!("{error}; that version:"), &*known.bytes),
         (Err(error), None) => {
             lines.push(note(error.to_string()));
-            lines.into()
+            return lines.into();
         }
-    }
+    };
+    lines.extend(prepare_whole(&title, text).lines);
+    lines.into()
 }
 
 /// Prepares the diff of an old and a new text.
@@ -171,10 +160,7 @@ pub fn prepare_comparison([old, new]: [&[u8]; 2], deadline: Option<Instant>) -> 
     if old != new {
         return compare_texts(Vec::new(), [old, new], [0, 0], deadline);
     }
-    let note = |text: &str| TextLine::note(text);
-    let mut lines = vec![note("The two are equal:"), note("")];
-    push_text_lines(&mut lines, new, 1, 0);
-    lines.into()
+    prepare_whole("The two are equal:", new)
 }
 
 /// Prepares a whole text behind a note of the program.
@@ -262,27 +248,20 @@ pub fn prepare_run_diff(run_diff: &RunDiff, deadline: Option<Instant>) -> Prepar
         RunDiffSide::Text(_, omitted_bytes) => *omitted_bytes,
         _ => 0,
     });
-    match texts {
+    let (title, text, omitted) = match texts {
         [Some(before), Some(after)] if before == after && omitted_bytes == [0, 0] => {
-            lines.push(TextLine::note("No difference before and after."));
-            push_text_lines(&mut lines, after, 1, 0);
-            lines.into()
+            ("No difference before and after.", after, 0)
         }
         [Some(before), Some(after)] => {
-            compare_texts(lines, [before, after], omitted_bytes, deadline)
+            return compare_texts(lines, [before, after], omitted_bytes, deadline);
         }
-        [Some(text), None] => {
-            lines.push(TextLine::note("The memory before:"));
-            push_text_lines(&mut lines, text, 1, omitted_bytes[0]);
-            lines.into()
-        }
-        [None, Some(text)] => {
-            lines.push(TextLine::note("The memory after:"));
-            push_text_lines(&mut lines, text, 1, omitted_bytes[1]);
-            lines.into()
-        }
-        [None, None] => lines.into(),
-    }
+        [Some(text), None] => ("The memory before:", text, omitted_bytes[0]),
+        [None, Some(text)] => ("The memory after:", text, omitted_bytes[1]),
+        [None, None] => return lines.into(),
+    };
+    lines.push(TextLine::note(title));
+    push_text_lines(&mut lines, text, 1, omitted);
+    lines.into()
 }
 
 /// Compares two texts, as far as they are shown, and puts the diff behind `leading_lines`.

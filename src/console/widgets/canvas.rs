@@ -190,22 +190,34 @@ fn shorten_middle(text: &str, width: usize) -> String {
         return text.to_string();
     }
     let room = width.saturating_sub(1);
-    let take = |graphemes: &mut dyn Iterator<Item = &str>, room: usize| {
-        let mut used = 0;
-        let mut taken = Vec::new();
-        for grapheme in graphemes {
-            used += grapheme.width();
-            if used > room {
-                break;
-            }
-            taken.push(grapheme.to_string());
-        }
-        taken
-    };
-    let end = take(&mut text.graphemes(true).rev(), room / 2);
-    let start = take(&mut text.graphemes(true), room - room / 2);
-    let end: String = end.into_iter().rev().collect();
-    format!("{}…{end}", start.concat())
+    let (start, end) = (prefix(text, room - room / 2), suffix(text, room / 2));
+    format!("{start}…{end}")
+}
+
+/// Returns the longest beginning of drawable text that fits into `room` cells.
+fn prefix(text: &str, room: usize) -> &str {
+    let fitting = text.grapheme_indices(true).take_while(fits_into(room));
+    let end = fitting.last().map_or(0, |(at, last)| at + last.len());
+    &text[..end]
+}
+
+/// Returns the longest end of drawable text that fits into `room` cells.
+fn suffix(text: &str, room: usize) -> &str {
+    let fitting = text
+        .grapheme_indices(true)
+        .rev()
+        .take_while(fits_into(room));
+    let start = fitting.last().map_or(text.len(), |(at, _)| at);
+    &text[start..]
+}
+
+/// Returns whether a grapheme and those before it fit into `room` cells.
+fn fits_into(room: usize) -> impl FnMut(&(usize, &str)) -> bool {
+    let mut used = 0;
+    move |(_, grapheme)| {
+        used += grapheme.width();
+        used <= room
+    }
 }
 
 /// Splits drawable text at the last blank that fits into `room` cells; the first part is empty if
@@ -255,13 +267,8 @@ const MIN_TRAILING_PATH_CELLS: usize = 5;
 
 /// Splits off as much as fits, at least one character.
 fn break_word(text: &str, room: usize) -> (&str, &str) {
-    let mut used = 0;
-    let fits = |(at, grapheme): &(usize, &str)| {
-        used += grapheme.width();
-        *at == 0 || used <= room
-    };
-    let last = text.grapheme_indices(true).take_while(fits).last();
-    text.split_at(last.map_or(text.len(), |(at, grapheme)| at + grapheme.len()))
+    let first = text.graphemes(true).next().map_or(0, str::len);
+    text.split_at(prefix(text, room).len().max(first))
 }
 
 /// Fits an error message into `room` cells and makes it visible. Paths lose their middle first,
@@ -327,16 +334,7 @@ pub fn end_of_untrusted(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text;
     }
-    let mut used = 1;
-    let mut start = text.len();
-    for (at, grapheme) in text.grapheme_indices(true).rev() {
-        used += grapheme.width();
-        if used > width {
-            break;
-        }
-        start = at;
-    }
-    format!("…{}", &text[start..])
+    format!("…{}", suffix(&text, width.saturating_sub(1)))
 }
 
 /// Cuts drawable text at its end to `width` cells.
@@ -344,20 +342,9 @@ pub fn truncate(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_string();
     }
-    let mut used = 0;
-    let mut kept = String::new();
-    for grapheme in text.graphemes(true) {
-        used += grapheme.width();
-        if used > width.saturating_sub(1) {
-            break;
-        }
-        kept.push_str(grapheme);
-    }
-    if kept.ends_with('…') {
-        kept
-    } else {
-        kept + "…"
-    }
+    let kept = prefix(text, width.saturating_sub(1));
+    let kept = kept.strip_suffix('…').unwrap_or(kept);
+    format!("{kept}…")
 }
 
 /// Formats a search and its current hit for `room` cells: the query is left out first. Empty
