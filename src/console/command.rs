@@ -5,65 +5,55 @@ pub(super) mod table;
 
 use table::command_rows;
 
-/// Screen, or stage of a screen, in which a command is available.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum KeyContext {
-    /// All screens.
-    Any,
-    /// Fleet screen.
-    Fleet,
-    /// Agent screen, all tabs.
-    Agent,
-    /// Plan that waits for confirmation.
-    Plan,
-    /// Run in progress.
-    Run,
-    /// Result of a run.
-    Result,
-    /// Log screen.
-    Log,
-    /// Log screen, while keys are for the schedule.
-    Schedule,
-    /// Hosts screen.
-    Hosts,
-    /// List of baselines.
-    Baselines,
-    /// Versions of a baseline.
-    Versions,
-    /// Two versions of a baseline.
-    Comparison,
-    /// Plan over baselines.
-    BaselinePlan,
-    /// Verify screen.
-    Verify,
-    /// Archives: what was found.
-    Archives,
-    /// Archives: the text of an entry or a memory.
-    ArchiveText,
-    /// Archives: an entry compared with another text.
-    EntryDiff,
-    /// Archives: what happened to one agent.
-    Timeline,
-    /// Archives: what retention deletes now, and why the rest stays.
-    Retention,
-    /// Archives: the plan to delete that.
-    PrunePlan,
-    /// Editor, while keys are commands.
-    Editor,
-    /// Editor, while text is selected.
-    EditorSelection,
-    /// Editor, while keys type text.
-    EditorTyping,
-    /// Panel of the editor.
-    EditorPanel,
-    /// Question of the editor: a save, a change on the disk, a draft.
-    EditorDialog,
+/// Defines the contexts of keys: each with its display name and its meaning.
+macro_rules! key_contexts {
+    ($($context:ident $label:literal $doc:literal,)*) => {
+        /// Screen, or stage of a screen, in which a command is available.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum KeyContext { $(#[doc = $doc] $context,)* }
+
+        impl KeyContext {
+            /// All contexts.
+            pub(super) const ALL: &[KeyContext] = &[$(KeyContext::$context,)*];
+
+            /// Returns the display name, as docs and `memory-shepherd keys` show it.
+            pub fn label(self) -> &'static str {
+                match self { $(KeyContext::$context => $label,)* }
+            }
+        }
+    };
+}
+
+// The first one cannot be left, and the second one has nothing to scroll.
+key_contexts! {
+    Any "everywhere" "All screens.",
+    EditorTyping "editor's typing" "Editor, while keys type text.",
+    Fleet "fleet" "Fleet screen.",
+    Agent "agent" "Agent screen, all tabs.",
+    Plan "plan" "Plan that waits for confirmation.",
+    Run "run" "Run in progress.",
+    Result "result" "Result of a run.",
+    Log "log" "Log screen.",
+    Schedule "schedule" "Log screen, while keys are for the schedule.",
+    Hosts "hosts" "Hosts screen.",
+    Baselines "baselines" "List of baselines.",
+    Versions "versions" "Versions of a baseline.",
+    Comparison "comparison" "Two versions of a baseline.",
+    BaselinePlan "baseline plan" "Plan over baselines.",
+    Verify "verify" "Verify screen.",
+    Archives "archives" "Archives: what was found.",
+    ArchiveText "archived text" "Archives: the text of an entry or a memory.",
+    EntryDiff "entry diff" "Archives: an entry compared with another text.",
+    Timeline "timeline" "Archives: what happened to one agent.",
+    Retention "retention" "Archives: what retention deletes now, and why the rest stays.",
+    PrunePlan "prune plan" "Archives: the plan to delete that.",
+    Editor "editor" "Editor, while keys are commands.",
+    EditorSelection "editor's selection" "Editor, while text is selected.",
+    EditorPanel "editor's panel" "Panel of the editor.",
+    EditorDialog "editor's questions" "Question of the editor: a save, a change on the disk, a draft.",
 }
 
 impl KeyContext {
-    /// Number of contexts.
-    pub(super) const COUNT: usize = KeyContext::EditorDialog as usize + 1;
-
     /// Whether digits are counts, and no keys of commands.
     pub fn takes_counts(self) -> bool {
         matches!(
@@ -73,37 +63,6 @@ impl KeyContext {
                 | KeyContext::EditorPanel
                 | KeyContext::EditorDialog
         )
-    }
-
-    /// Returns the display name, as docs and `memory-shepherd keys` show it.
-    pub fn label(self) -> &'static str {
-        match self {
-            KeyContext::Any => "everywhere",
-            KeyContext::Fleet => "fleet",
-            KeyContext::Agent => "agent",
-            KeyContext::Plan => "plan",
-            KeyContext::Run => "run",
-            KeyContext::Result => "result",
-            KeyContext::Log => "log",
-            KeyContext::Schedule => "schedule",
-            KeyContext::Hosts => "hosts",
-            KeyContext::Baselines => "baselines",
-            KeyContext::Versions => "versions",
-            KeyContext::Comparison => "comparison",
-            KeyContext::BaselinePlan => "baseline plan",
-            KeyContext::Verify => "verify",
-            KeyContext::Archives => "archives",
-            KeyContext::ArchiveText => "archived text",
-            KeyContext::EntryDiff => "entry diff",
-            KeyContext::Timeline => "timeline",
-            KeyContext::Retention => "retention",
-            KeyContext::PrunePlan => "prune plan",
-            KeyContext::Editor => "editor",
-            KeyContext::EditorSelection => "editor's selection",
-            KeyContext::EditorTyping => "editor's typing",
-            KeyContext::EditorPanel => "editor's panel",
-            KeyContext::EditorDialog => "editor's questions",
-        }
     }
 }
 
@@ -172,32 +131,7 @@ use KeyContext::{
 };
 
 /// Contexts that can be left.
-const LEAVABLE_CONTEXTS: &[KeyContext] = &[
-    EditorTyping,
-    Fleet,
-    Agent,
-    Plan,
-    Run,
-    Outcome,
-    Log,
-    Schedule,
-    Hosts,
-    Baselines,
-    Versions,
-    Comparison,
-    BaselinePlan,
-    Verify,
-    Archives,
-    ArchiveText,
-    EntryDiff,
-    Timeline,
-    Retention,
-    PrunePlan,
-    Editor,
-    EditorSelection,
-    EditorPanel,
-    EditorDialog,
-];
+const LEAVABLE_CONTEXTS: &[KeyContext] = KeyContext::ALL.split_at(1).1;
 
 /// Contexts with a list or a text to scroll.
 const SCROLLABLE_CONTEXTS: &[KeyContext] = LEAVABLE_CONTEXTS.split_at(1).1;

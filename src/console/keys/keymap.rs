@@ -170,7 +170,7 @@ impl Default for Keymap {
 
 impl Keymap {
     fn of_bindings(bindings: Vec<KeyBinding>) -> Keymap {
-        let mut by_context = vec![Vec::new(); KeyContext::COUNT];
+        let mut by_context = vec![Vec::new(); KeyContext::ALL.len()];
         for is_of_editor in [true, false] {
             let of_kind = |(_, it): &(usize, &KeyBinding)| it.is_of_editor() == is_of_editor;
             for (binding, it) in bindings.iter().enumerate().filter(of_kind) {
