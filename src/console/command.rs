@@ -126,8 +126,8 @@ pub struct CommandSpec {
 
 use KeyContext::{
     Agent, Any, ArchiveText, Archives, BaselinePlan, Baselines, Comparison, Editor, EditorDialog,
-    EditorPanel, EditorSelection, EditorTyping, EntryDiff, Fleet, Hosts, Log, Plan, PrunePlan,
-    Result as Outcome, Retention, Run, Schedule, Timeline, Verify, Versions,
+    EditorPanel, EditorSelection, EntryDiff, Fleet, Hosts, Log, Plan, PrunePlan, Result as Outcome,
+    Retention, Run, Schedule, Timeline, Verify, Versions,
 };
 
 /// Contexts that can be left.

@@ -23,7 +23,7 @@ pub use prepare::{
 pub use rows::PaneRow;
 pub use rules::prepare_rules;
 
-use crate::engine::State;
+use crate::console::theme::Role;
 
 /// Kind of a line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,40 +48,8 @@ impl LineKind {
     }
 }
 
-/// Meaning of a piece of a line, which its colour follows from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Tone {
-    /// Ordinary text.
-    #[default]
-    Plain,
-    /// A Markdown heading.
-    Heading,
-    /// Strong emphasis.
-    Strong,
-    /// Emphasis.
-    Emphasis,
-    /// Code, inline or in a block.
-    Code,
-    /// A link.
-    Link,
-    /// The marker of a list item.
-    List,
-    /// A quotation.
-    Quote,
-    /// Text of the program: less important.
-    Dim,
-    /// Text of the program: success.
-    Good,
-    /// Text of the program: a warning.
-    Warn,
-    /// Text of the program: a failure.
-    Bad,
-    /// Text of the program: an agent's state.
-    State(State),
-}
-
 /// The tones of a line, by byte ranges in ascending order that do not overlap.
-pub type Tones = Vec<(Range<usize>, Tone)>;
+pub type Tones = Vec<(Range<usize>, Role)>;
 
 /// Lines that are compared to tell a line from equal ones elsewhere.
 const MATCH_CONTEXT_LINES: usize = 16;
@@ -137,7 +105,7 @@ impl TextLine {
 }
 
 /// A run of cells of one style.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StyledSpan {
     /// The text; safe to draw.
     pub text: String,
@@ -146,7 +114,7 @@ pub struct StyledSpan {
     /// Whether it is part of a changed word.
     pub is_emphasized: bool,
     /// Its tone.
-    pub tone: Tone,
+    pub tone: Role,
 }
 
 /// Options for drawing a pane's lines.
@@ -712,7 +680,7 @@ mod tests {
     fn tones_change_no_row_and_cover_their_text() {
         let mut line = plain_line("say `one two` größer **three**");
         let plain = text(&rows(&line, 9, TEST_STYLE));
-        line.tones = vec![(4..13, Tone::Code), (23..32, Tone::Strong)];
+        line.tones = vec![(4..13, Role::MarkdownCode), (23..32, Role::MarkdownStrong)];
         let toned = rows(&line, 9, TEST_STYLE);
         assert_eq!(text(&toned), plain);
         let of = |tone| -> String {
@@ -723,7 +691,7 @@ mod tests {
                 .join("|")
         };
         assert_eq!(
-            (of(Tone::Code), of(Tone::Strong)),
+            (of(Role::MarkdownCode), of(Role::MarkdownStrong)),
             ("`one |two`".to_string(), "**three**".to_string())
         );
     }
@@ -731,21 +699,29 @@ mod tests {
     #[test]
     fn tones_are_correct_after_dropped_blank() {
         let mut line = plain_line("abcde `fg` h");
-        line.tones = vec![(6..10, Tone::Code), (11..12, Tone::Strong)];
+        line.tones = vec![(6..10, Role::MarkdownCode), (11..12, Role::MarkdownStrong)];
         let spans = rows(&line, 5, TEST_STYLE);
         assert_eq!(text(&spans), ["abcde", "`fg` ", "h"]);
-        let tones: Vec<Tone> = spans.concat().iter().map(|span| span.tone).collect();
-        assert_eq!(tones, [Tone::Plain, Tone::Code, Tone::Plain, Tone::Strong]);
+        let tones: Vec<Role> = spans.concat().iter().map(|span| span.tone).collect();
+        assert_eq!(
+            tones,
+            [
+                Role::Text,
+                Role::MarkdownCode,
+                Role::Text,
+                Role::MarkdownStrong
+            ]
+        );
     }
 
     #[test]
     fn line_with_revealed_characters_stays_plain() {
         for text in ["a\u{202e}b", "a\tb", "a\x1bb", "x\u{200b}"] {
             let mut line = plain_line(text);
-            line.tones = vec![(0..text.len(), Tone::Strong)];
+            line.tones = vec![(0..text.len(), Role::MarkdownStrong)];
             let spans = rows(&line, 40, TEST_STYLE).concat();
             assert!(
-                spans.iter().all(|span| span.tone == Tone::Plain),
+                spans.iter().all(|span| span.tone == Role::Text),
                 "{spans:?}"
             );
         }

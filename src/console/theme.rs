@@ -14,7 +14,6 @@ use ratatui::style::Style;
 
 pub use colour_depth::ColourDepth;
 
-use super::text::Tone;
 use crate::base::durable;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::config::{self, ConfigErrors};
@@ -280,25 +279,6 @@ pub fn role_of_state(state: State) -> Role {
         State::Scratch => Role::Scratch,
         State::Clean | State::Layout => Role::Clean,
         State::Loading => Role::Loading,
-    }
-}
-
-/// Returns the role of a tone.
-pub fn role_of_tone(tone: Tone) -> Role {
-    match tone {
-        Tone::Plain => Role::Text,
-        Tone::Heading => Role::MarkdownHeading,
-        Tone::Strong => Role::MarkdownStrong,
-        Tone::Emphasis => Role::MarkdownEmphasis,
-        Tone::Code => Role::MarkdownCode,
-        Tone::Link => Role::MarkdownLink,
-        Tone::List => Role::MarkdownList,
-        Tone::Quote => Role::MarkdownQuote,
-        Tone::Dim => Role::Dim,
-        Tone::Good => Role::Good,
-        Tone::Warn => Role::Warn,
-        Tone::Bad => Role::Bad,
-        Tone::State(state) => role_of_state(state),
     }
 }
 

@@ -20,8 +20,9 @@ use memory_shepherd::console::screens::agent::state::memory::{
 use memory_shepherd::console::screens::baseline_plan::state::PreparedBaselinePlan;
 use memory_shepherd::console::screens::editor::state::EditorScreen;
 use memory_shepherd::console::screens::reset::state::ResetStage;
-use memory_shepherd::console::text::{self, PreparedText, TextLine, Tone};
+use memory_shepherd::console::text::{self, PreparedText, TextLine};
 use memory_shepherd::console::theme::Theme;
+use memory_shepherd::console::theme::{Role, role_of_state};
 use memory_shepherd::console::update::{self, update};
 use memory_shepherd::console::view;
 use memory_shepherd::console::widgets::plan_pane::Confirmation;
@@ -672,19 +673,19 @@ fn fact_lines() -> Vec<(&'static str, TextLine)> {
     let digest = Digest::of(b"memory").to_string();
     vec![
         ("Now", TextLine::default()),
-        fact("state", "DRIFTED", Tone::State(State::Drifted)),
-        fact("why", "rules edited: L31 L58", Tone::Plain),
+        fact("state", "DRIFTED", role_of_state(State::Drifted)),
+        fact("why", "rules edited: L31 L58", Role::Text),
         ("Memory", TextLine::default()),
-        fact("path", "/agents/code-reviewer/MEMORY.md", Tone::Plain),
+        fact("path", "/agents/code-reviewer/MEMORY.md", Role::Text),
         fact(
             "size",
             "██████████████████░░ 88%  14420 of 16384 bytes",
-            Tone::Plain,
+            Role::Text,
         ),
-        fact("sha256", &digest, Tone::Plain),
+        fact("sha256", &digest, Role::Text),
         ("Findings", TextLine::default()),
-        fact("", "2 invisible characters", Tone::Warn),
-        fact("", "words with \u{1b}[31m and \u{202e}", Tone::Warn),
+        fact("", "2 invisible characters", Role::Warn),
+        fact("", "words with \u{1b}[31m and \u{202e}", Role::Warn),
     ]
 }
 

@@ -3,8 +3,9 @@
 use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
 
-use super::{LineKind, PaneItem, PaneStyle, StyledSpan, TextLine, Tone, Tones};
+use super::{LineKind, PaneItem, PaneStyle, StyledSpan, TextLine, Tones};
 use crate::base::untrusted::{self, RevealOptions};
+use crate::console::theme::Role;
 
 /// One row of a pane.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,7 +44,7 @@ pub(super) fn lay_out_item(
         PaneItem::SideBySide(old, new) => (of(old, true), of(new, false)),
         PaneItem::Folded(_, count) => {
             let text = format!("⋯ {count} equal lines");
-            (vec![vec![own_span(text, Tone::Dim)]], Vec::new())
+            (vec![vec![own_span(text, Role::Dim)]], Vec::new())
         }
     };
     let (mut left, mut right) = (left.into_iter(), right.into_iter());
@@ -63,11 +64,12 @@ pub(super) fn lay_out_item(
     rows
 }
 
-fn own_span(text: impl Into<String>, tone: Tone) -> StyledSpan {
+fn own_span(text: impl Into<String>, tone: Role) -> StyledSpan {
     StyledSpan {
         text: text.into(),
         tone,
-        ..StyledSpan::default()
+        is_mark: false,
+        is_emphasized: false,
     }
 }
 
@@ -93,7 +95,7 @@ fn lay_out_line(
         apply_tones(&mut rows, raw, &line.tones);
     }
     if line.lacks_line_feed {
-        let note = own_span("(no newline at the end of the line above)", Tone::Dim);
+        let note = own_span("(no newline at the end of the line above)", Role::Dim);
         rows.push(truncate_spans(vec![note], width));
     }
     rows
@@ -111,7 +113,7 @@ fn line_spans(line: &TextLine, raw: &[u8], style: PaneStyle) -> Vec<StyledSpan> 
     };
     let word_mark = |text: &str| StyledSpan {
         is_mark: true,
-        ..own_span(text, Tone::Plain)
+        ..own_span(text, Role::Text)
     };
     let (open, close) = match line.kind {
         LineKind::Added => ("{+", "+}"),
@@ -129,7 +131,7 @@ fn line_spans(line: &TextLine, raw: &[u8], style: PaneStyle) -> Vec<StyledSpan> 
                     text: token.text,
                     is_mark: token.is_mark,
                     is_emphasized: emphasis,
-                    tone: Tone::Plain,
+                    tone: Role::Text,
                 }),
         );
         spans.extend(marked.then(|| word_mark(close)));
@@ -167,7 +169,7 @@ fn apply_tones(rows: &mut [Vec<StyledSpan>], raw: &[u8], tones: &Tones) {
     for row in rows {
         let mut toned: Vec<StyledSpan> = Vec::new();
         for span in row.drain(..) {
-            if span.is_mark || span.tone != Tone::Plain {
+            if span.is_mark || span.tone != Role::Text {
                 toned.push(span);
                 continue;
             }
@@ -180,7 +182,7 @@ fn apply_tones(rows: &mut [Vec<StyledSpan>], raw: &[u8], tones: &Tones) {
                 rest = rest.strip_prefix(c).unwrap_or(rest);
                 let next = tones.partition_point(|(range, _)| range.end <= at);
                 let here = tones.get(next).filter(|(range, _)| range.contains(&at));
-                let tone = here.map_or(Tone::Plain, |(_, tone)| *tone);
+                let tone = here.map_or(Role::Text, |(_, tone)| *tone);
                 match toned.last_mut() {
                     Some(last) if !last.is_mark && last.tone == tone => last.text.push(c),
                     _ => toned.push(own_span(c, tone)),
@@ -261,7 +263,7 @@ fn truncate_spans(spans: Vec<StyledSpan>, width: usize) -> Vec<StyledSpan> {
     }
     row.push(StyledSpan {
         is_mark: true,
-        ..own_span('…', Tone::Plain)
+        ..own_span('…', Role::Text)
     });
     row
 }

@@ -2,10 +2,11 @@
 //! now, and as the memory is now.
 
 use super::prepare::text_line;
-use super::{LineKind, PreparedText, TextLine, Tone};
+use super::{LineKind, PreparedText, TextLine};
 use crate::base::diff::drift::{ChangeKind, DriftCounts, LineChange, SectionDrift};
 use crate::base::diff::{self};
 use crate::base::quantity::format_count;
+use crate::console::theme::Role;
 use crate::engine::RuleComparison;
 
 /// Prepares what the operator and the agent changed since the last push, by section.
@@ -16,7 +17,7 @@ pub fn prepare_rules(compared: &RuleComparison) -> PreparedText {
         DriftCounts::of(rules.agent_changes()),
     ];
     let mut lines = vec![note(
-        Tone::Plain,
+        Role::Text,
         match compared.pushed {
             Some(version) => format!(
                 "Since version {} was pushed:   baseline {operator}   memory {agent}",
@@ -27,17 +28,17 @@ pub fn prepare_rules(compared: &RuleComparison) -> PreparedText {
     )];
     if !compared.has_boundary {
         let text = "No separator: the whole memory counts as rules.";
-        lines.push(note(Tone::Warn, text.to_string()));
+        lines.push(note(Role::Warn, text.to_string()));
     }
     let protected = rules.agent_changes().filter(|it| it.is_protection_gone());
     let count = protected.count();
     if count > 0 {
         let rules = format_count(count as u64, "rule");
         let text = format!("The agent removed or reworded {rules} with never, must or do not.");
-        lines.push(note(Tone::Bad, text));
+        lines.push(note(Role::Bad, text));
     }
     lines.push(note(
-        Tone::Dim,
+        Role::Dim,
         "+ added   - removed   ~ edited   > moved".to_string(),
     ));
     for section in &rules.sections {
@@ -46,7 +47,7 @@ pub fn prepare_rules(compared: &RuleComparison) -> PreparedText {
     lines.into()
 }
 
-fn note(tone: Tone, text: String) -> TextLine {
+fn note(tone: Role, text: String) -> TextLine {
     TextLine {
         tones: vec![(0..text.len(), tone)],
         ..TextLine::note(text)
@@ -64,11 +65,14 @@ fn push_section(lines: &mut Vec<TextLine>, section: &SectionDrift) {
     }
     lines.push(TextLine::note(""));
     lines.push(if section.heading.is_empty() {
-        note(Tone::Heading, "(before the first heading)".to_string())
+        note(
+            Role::MarkdownHeading,
+            "(before the first heading)".to_string(),
+        )
     } else {
         TextLine {
             bytes: section.heading.clone(),
-            tones: vec![(0..section.heading.len(), Tone::Heading)],
+            tones: vec![(0..section.heading.len(), Role::MarkdownHeading)],
             ..TextLine::default()
         }
     });
@@ -77,12 +81,12 @@ fn push_section(lines: &mut Vec<TextLine>, section: &SectionDrift) {
             continue;
         }
         let counts = DriftCounts::of(changes);
-        lines.push(note(Tone::Dim, format!("{title}: {counts}")));
+        lines.push(note(Role::Dim, format!("{title}: {counts}")));
         for change in changes {
             push_change(lines, change);
             if is_by_agent && change.is_protection_gone() {
                 let text = "a rule with never, must or do not";
-                lines.push(note(Tone::Bad, text.to_string()));
+                lines.push(note(Role::Bad, text.to_string()));
             }
         }
     }

@@ -243,13 +243,13 @@ fn agent_text_never_looks_like_revealed_character() {
 #[test]
 fn markdown_never_looks_like_state_or_change() {
     let tones = [
-        Tone::Heading,
-        Tone::Strong,
-        Tone::Emphasis,
-        Tone::Code,
-        Tone::Link,
-        Tone::List,
-        Tone::Quote,
+        Role::MarkdownHeading,
+        Role::MarkdownStrong,
+        Role::MarkdownEmphasis,
+        Role::MarkdownCode,
+        Role::MarkdownLink,
+        Role::MarkdownList,
+        Role::MarkdownQuote,
     ];
     let ours = [
         Role::Added,
@@ -268,7 +268,7 @@ fn markdown_never_looks_like_state_or_change() {
         let states = State::ALL.into_iter().map(role_of_state);
         for ours in states.chain(ours).map(|role| theme.style(role)) {
             for tone in tones {
-                let style = theme.style(role_of_tone(tone));
+                let style = theme.style(tone);
                 assert!(style == plain || style != ours, "{name}: {tone:?}");
             }
         }

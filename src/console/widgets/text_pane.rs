@@ -6,7 +6,7 @@ use unicode_width::UnicodeWidthStr;
 
 use crate::console::screens::agent::marked_lines::MarkedLines;
 use crate::console::text::{LineKind, Pane, PaneItem, PaneRow, PaneStyle, StyledSpan, TextLine};
-use crate::console::theme::{Role, role_of_tone};
+use crate::console::theme::Role;
 use crate::console::widgets::canvas::{Canvas, shorten_untrusted};
 
 /// Cells left of the text of each of two sides.
@@ -306,7 +306,7 @@ fn draw_spans(
             (true, _) if worded && is_word_mark(&span.text) => word,
             (true, _) => Role::Revealed,
             (false, true) => word,
-            (false, false) if kind == LineKind::Same => role_of_tone(span.tone),
+            (false, false) if kind == LineKind::Same => span.tone,
             (false, false) => plain,
         };
         x = canvas.put_text(x, y, &span.text, role);

@@ -14,7 +14,8 @@ use crate::console::command::KeyContext;
 use crate::console::keys::key_guard::KeyGuard;
 use crate::console::screens::editor::buffer::search::count_hits;
 use crate::console::screens::editor::buffer::selection::is_selecting;
-use crate::console::text::{Pane, Tone, Tones};
+use crate::console::text::{Pane, Tones};
+use crate::console::theme::Role;
 use crate::engine::{BaselineDraft, BaselineFile, NextRuleChange, OpenedBaseline, SealMatch};
 use crate::lint::{Finding, Severity, TextRange};
 
@@ -448,7 +449,10 @@ impl EditorScreen {
     pub fn outline(&self) -> Vec<OutlineEntry> {
         let lines = self.buffer.lines().iter().zip(&self.line_notes).enumerate();
         let heading = |(number, (line, notes)): (usize, (&String, &LineNotes))| {
-            let is_heading = notes.tones.iter().any(|(_, tone)| *tone == Tone::Heading);
+            let is_heading = notes
+                .tones
+                .iter()
+                .any(|(_, tone)| *tone == Role::MarkdownHeading);
             let level = line.len() - line.trim_start_matches('#').len();
             (is_heading && level > 0).then(|| OutlineEntry {
                 line: number,

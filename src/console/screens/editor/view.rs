@@ -17,7 +17,7 @@ use crate::console::model::Model;
 use crate::console::screens::editor::buffer::search::hits;
 use crate::console::screens::editor::buffer::selection::{is_selecting, selected_range};
 use crate::console::text::PaneStyle;
-use crate::console::theme::{Role, role_of_tone};
+use crate::console::theme::Role;
 use crate::console::widgets::canvas::{
     Canvas, limit_usage, shorten_untrusted, truncate_untrusted, wrap_text,
 };
@@ -276,7 +276,7 @@ fn draw_row(
         let role = match tone {
             _ if glyph.is_mark => Role::Revealed,
             _ if hits.iter().any(|hit| hit.contains(&at)) => Role::Hit,
-            Some((_, tone)) => role_of_tone(*tone),
+            Some((_, tone)) => *tone,
             None => Role::Text,
         };
         let after = canvas.put_text(x, y, layout.glyph_text(glyph), role);

@@ -8,7 +8,8 @@ use crate::base::quantity::format_count;
 use crate::boundary::{BoundaryRule, describe_line_ends};
 use crate::config::{Agent, ValueOrigin};
 use crate::console::agent_row::known_scratch_lines;
-use crate::console::text::{TextLine, Tone};
+use crate::console::text::TextLine;
+use crate::console::theme::{Role, role_of_state};
 use crate::engine::{
     AgentDetail, BaselineChange, Engine, MemoryContent, Observation, Protection, State,
 };
@@ -81,14 +82,14 @@ fn finding_facts(detail: &AgentDetail) -> Vec<Fact> {
     let mut facts = vec![heading_fact("Findings")];
     let found = memory_findings(detail);
     if found.is_empty() {
-        facts.push(toned_fact("", "none", Tone::Dim));
+        facts.push(toned_fact("", "none", Role::Dim));
     }
     let found = found.into_iter();
     facts.extend(found.map(|(text, tone)| toned_fact("", text, tone)));
     facts
 }
 
-fn toned_fact(label: &'static str, text: impl Into<String>, tone: Tone) -> Fact {
+fn toned_fact(label: &'static str, text: impl Into<String>, tone: Role) -> Fact {
     let raw = text.into().into_bytes();
     let tones = vec![(0..raw.len(), tone)];
     let line = TextLine {
@@ -100,7 +101,7 @@ fn toned_fact(label: &'static str, text: impl Into<String>, tone: Tone) -> Fact 
 }
 
 fn plain_fact(label: &'static str, text: impl Into<String>) -> Fact {
-    toned_fact(label, text, Tone::Plain)
+    toned_fact(label, text, Role::Text)
 }
 
 /// Returns a heading. Its line is empty, so that it takes no row of its own.
@@ -118,7 +119,7 @@ fn state_facts(
     facts.push(toned_fact(
         "state",
         observation.state.to_string(),
-        Tone::State(observation.state),
+        role_of_state(observation.state),
     ));
     if let Some(since) = since {
         facts.push(plain_fact("since", format_time(since)));
@@ -127,7 +128,7 @@ fn state_facts(
         facts.push(plain_fact("why", &observation.reason));
     }
     facts.push(match &observation.blocker {
-        Some(block) => toned_fact("reset", format!("BLOCKED: {}", block.reason), Tone::Bad),
+        Some(block) => toned_fact("reset", format!("BLOCKED: {}", block.reason), Role::Bad),
         None if agent.reset.is_none() => plain_fact("reset", "never: it has no baseline"),
         None => plain_fact("reset", "possible"),
     });
@@ -189,7 +190,7 @@ fn memory_facts(engine: &Engine, agent: &Agent, detail: &AgentDetail) -> Vec<Fac
         } else {
             "unknown"
         };
-        facts.push(toned_fact("content", text, Tone::Warn));
+        facts.push(toned_fact("content", text, Role::Warn));
         return facts;
     };
     facts.extend(content_facts(content, detail, engine.clock().zone()));
@@ -203,9 +204,9 @@ fn content_facts(content: &MemoryContent, detail: &AgentDetail, zone: Zone) -> V
     let full = (size.saturating_mul(USAGE_BAR_CELLS).div_ceil(limit)).min(USAGE_BAR_CELLS) as usize;
     let bar = "█".repeat(full) + &"░".repeat(USAGE_BAR_CELLS as usize - full);
     let tone = match share {
-        0..90 => Tone::Plain,
-        90..=100 => Tone::Warn,
-        _ => Tone::Bad,
+        0..90 => Role::Text,
+        90..=100 => Role::Warn,
+        _ => Role::Bad,
     };
     let size = format!("{bar} {share}%  {size} of {limit} bytes");
     let mut facts = vec![toned_fact("size", size, tone)];
@@ -231,7 +232,7 @@ fn content_facts(content: &MemoryContent, detail: &AgentDetail, zone: Zone) -> V
             } else {
                 "none: the whole memory is scratch"
             };
-            facts.push(toned_fact("separator", missing_boundary_text, Tone::Warn));
+            facts.push(toned_fact("separator", missing_boundary_text, Role::Warn));
         }
         Some(boundary) => {
             let place = match boundary.line {
@@ -245,12 +246,12 @@ fn content_facts(content: &MemoryContent, detail: &AgentDetail, zone: Zone) -> V
             let line_ends = describe_line_ends(detail.split_at_boundary().0, version);
             let (how, tone) = match boundary.rule {
                 BoundaryRule::Intact => match line_ends {
-                    Some(line_ends) => (format!("intact; {line_ends}"), Tone::Plain),
-                    None => ("intact".to_string(), Tone::Good),
+                    Some(line_ends) => (format!("intact; {line_ends}"), Role::Text),
+                    None => ("intact".to_string(), Role::Good),
                 },
                 BoundaryRule::Behind(version) => (
                     format!("intact, of the earlier version {}", version.short_hex(12)),
-                    Tone::Warn,
+                    Role::Warn,
                 ),
                 BoundaryRule::Aligned(version) => (
                     format!(
@@ -259,7 +260,7 @@ fn content_facts(content: &MemoryContent, detail: &AgentDetail, zone: Zone) -> V
                         boundary.removed_lines,
                         version.short_hex(12)
                     ),
-                    Tone::Warn,
+                    Role::Warn,
                 ),
             };
             facts.push(plain_fact("separator", place));
@@ -279,7 +280,7 @@ fn baseline_facts(engine: &Engine, agent: &Agent, detail: &AgentDetail) -> Vec<F
     ];
     facts.push(match detail.observation.baseline {
         Some(digest) => plain_fact("sha256", digest.to_string()),
-        None => toned_fact("sha256", "none that may be pushed", Tone::Bad),
+        None => toned_fact("sha256", "none that may be pushed", Role::Bad),
     });
     if let Some(part) = &detail.operator_part {
         let lines = part.split_inclusive(|byte| *byte == b'\n').count();
@@ -295,7 +296,7 @@ fn baseline_facts(engine: &Engine, agent: &Agent, detail: &AgentDetail) -> Vec<F
 }
 
 /// Returns the findings in a memory, each with its tone.
-pub(super) fn memory_findings(detail: &AgentDetail) -> Vec<(String, Tone)> {
+pub(super) fn memory_findings(detail: &AgentDetail) -> Vec<(String, Role)> {
     let Some(content) = &detail.observation.content else {
         return Vec::new();
     };
@@ -307,17 +308,14 @@ pub(super) fn memory_findings(detail: &AgentDetail) -> Vec<(String, Tone)> {
                 boundary.separator_number,
                 boundary.separator_count,
             );
-            found.push((
-                format!("separator L{line} ({ordinal} of {of})"),
-                Tone::Plain,
-            ));
+            found.push((format!("separator L{line} ({ordinal} of {of})"), Role::Text));
         }
-        Some(_) => found.push(("the baseline has no separator".to_string(), Tone::Plain)),
+        Some(_) => found.push(("the baseline has no separator".to_string(), Role::Text)),
         None if known_scratch_lines(&detail.observation).is_none() => {
             let why = "scratch unknown without the baseline";
-            found.push((why.to_string(), Tone::Warn));
+            found.push((why.to_string(), Role::Warn));
         }
-        None => found.push(("no separator".to_string(), Tone::Warn)),
+        None => found.push(("no separator".to_string(), Role::Warn)),
     }
     let hidden = content.hidden;
     for (count, singular, plural) in [
@@ -336,8 +334,8 @@ pub(super) fn memory_findings(detail: &AgentDetail) -> Vec<(String, Tone)> {
     ] {
         match count {
             0 => {}
-            1 => found.push((format!("1 {singular}"), Tone::Warn)),
-            count => found.push((format!("{count} {plural}"), Tone::Warn)),
+            1 => found.push((format!("1 {singular}"), Role::Warn)),
+            count => found.push((format!("{count} {plural}"), Role::Warn)),
         }
     }
     let findings = content.findings.describe();
@@ -348,14 +346,14 @@ pub(super) fn memory_findings(detail: &AgentDetail) -> Vec<(String, Tone)> {
         } else {
             format!(" ({rules})")
         };
-        found.push((format!("{findings}{rules}"), Tone::Warn));
+        found.push((format!("{findings}{rules}"), Role::Warn));
     }
     if crate::base::untrusted::has_mixed_scripts(&detail.memory_prefix) {
-        found.push(("words of mixed scripts".to_string(), Tone::Warn));
+        found.push(("words of mixed scripts".to_string(), Role::Warn));
     }
     if content.size > detail.observation.max_size {
         let excess = content.size - detail.observation.max_size;
-        found.push((format!("over the limit by {excess} bytes"), Tone::Warn));
+        found.push((format!("over the limit by {excess} bytes"), Role::Warn));
     }
     found
 }
@@ -368,7 +366,7 @@ fn archive_facts(engine: &Engine, agent: &Agent, observation: &Observation) -> V
     ];
     facts.push(match entries {
         Ok((count, bytes)) => plain_fact("entries", format!("{count}, {bytes} bytes")),
-        Err(error) => toned_fact("entries", error.to_string(), Tone::Bad),
+        Err(error) => toned_fact("entries", error.to_string(), Role::Bad),
     });
     let days = engine.config().general.archive_retention_days;
     facts.push(plain_fact(
@@ -386,10 +384,10 @@ fn archive_facts(engine: &Engine, agent: &Agent, observation: &Observation) -> V
                 last.run
             ),
         ),
-        None => toned_fact("last run", "none yet", Tone::Dim),
+        None => toned_fact("last run", "none yet", Role::Dim),
     });
     if let Some(why) = &observation.ledger_error {
-        facts.push(toned_fact("ledger", why, Tone::Bad));
+        facts.push(toned_fact("ledger", why, Role::Bad));
     }
     facts
 }
