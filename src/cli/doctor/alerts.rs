@@ -11,13 +11,10 @@ pub(super) fn check_alerts(report: &mut DoctorReport, fleet: &FleetSubject<'_>) 
     let Some(settings) = settings.filter(|it| !AlertChannel::of_settings(it).is_empty()) else {
         return report.add_ok("the config names no channel for alerts");
     };
-    let mut has_finding = false;
     if let Some(untrusted) = UntrustedCommand::find(settings, &fleet.environment.alerts) {
-        has_finding = true;
         report.add_warning(untrusted.message(), &untrusted.hint());
     }
     if let Some(problem) = find_command_problem(settings, &fleet.environment.alerts) {
-        has_finding = true;
         let test = engine.command_line("alerts test");
         let hint = format!("install it, or make it executable; `{test}` tries it");
         report.add_failure(problem, &hint);
@@ -27,10 +24,7 @@ pub(super) fn check_alerts(report: &mut DoctorReport, fleet: &FleetSubject<'_>) 
         HeldAlerts::find_delivery(engine),
     ];
     for held in held.into_iter().flatten().filter(|held| held.is_stuck) {
-        has_finding = true;
         report.add_warning(held.message, "");
     }
-    if !has_finding {
-        report.add_ok("no process holds the alerts for long");
-    }
+    report.add_ok_if_silent("no process holds the alerts for long");
 }

@@ -114,9 +114,7 @@ pub(super) fn check_file_systems(report: &mut DoctorReport, fleet: &FleetSubject
         let message = format!("{error}; cannot read or reset {names}");
         report.add_unreachable(message, error.hints().first().map_or("", |it| it));
     }
-    if fleet.silent_file_systems.is_empty() {
-        report.add_ok("the file systems of all local memories answer");
-    }
+    report.add_ok_if_silent("the file systems of all local memories answer");
 }
 
 pub(super) fn check_agent_directories(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
@@ -174,13 +172,6 @@ pub(super) fn check_shared_files(report: &mut DoctorReport, fleet: &FleetSubject
         .engine
         .shared_memories()
         .hard_links(&fleet.answering_agents);
-    let is_sound = links.to_baselines.is_empty()
-        && links.of_baselines.is_empty()
-        && links.to_each_other.is_empty()
-        && fleet.sharing_groups.is_empty();
-    if is_sound {
-        report.add_ok("no memory is shared, and none is a hard link to a baseline");
-    }
     for names in &fleet.sharing_groups {
         report.add_failure(
             format!("{} share one memory file", names.join(" and ")),
@@ -223,29 +214,24 @@ pub(super) fn check_shared_files(report: &mut DoctorReport, fleet: &FleetSubject
             "a reset gives each a file of its own",
         );
     }
+    report.add_ok_if_silent("no memory is shared, and none is a hard link to a baseline");
 }
 
 /// Reports agents that keep their entries in one directory.
 pub(super) fn check_entry_directories(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
     let agents = &fleet.engine.config().agents;
-    let shared_directories = config::shared_entry_directories(agents);
-    for shared in &shared_directories {
+    for shared in config::shared_entry_directories(agents) {
         report.add_warning(shared.to_string(), config::SHARED_ENTRY_DIRECTORY_HINT);
     }
-    if shared_directories.is_empty() {
-        report.add_ok("each agent has an archive directory of its own");
-    }
+    report.add_ok_if_silent("each agent has an archive directory of its own");
 }
 
 /// Reports memories inside the archive, the baselines or each other's directories.
 pub(super) fn check_misplaced_memories(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
-    let misplaced = fleet.engine.memory_checks().misplaced_memories();
-    if misplaced.is_empty() {
-        report.add_ok("every memory is named by a path that can be a memory");
-    }
-    for (agent, error) in misplaced {
+    for (agent, error) in fleet.engine.memory_checks().misplaced_memories() {
         report.add_error(&error.with_context(&agent.name));
     }
+    report.add_ok_if_silent("every memory is named by a path that can be a memory");
 }
 
 /// Checks a directory of an agent of this machine; the first that can be written reports why no

@@ -112,15 +112,13 @@ pub(super) fn check_archive_directories(report: &mut DoctorReport, fleet: &Fleet
         .runs()
         .refused_archive_directories(&fleet.answering_agents);
     let unreadable = engine.runs().unreadable_entry_directories();
-    if refused.is_empty() && unreadable.is_empty() {
-        report.add_ok("the directories of the archive can be used");
-    }
     for error in &refused {
         report.add_error(error);
     }
     for error in unreadable {
         report.add_error(&error.with_context("entries"));
     }
+    report.add_ok_if_silent("the directories of the archive can be used");
 }
 
 /// Reports lines of the pins file that retention cannot apply.
@@ -128,9 +126,6 @@ pub(super) fn check_pins(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
     let engine = fleet.engine;
     match engine.entries().pin_faults() {
         Ok(faults) => {
-            if faults.is_empty() {
-                report.add_ok("every pin names an entry");
-            }
             for fault in faults {
                 let scope = match &fault.directory {
                     Some(directory) => format!("in {}", directory.display()),
@@ -144,6 +139,7 @@ pub(super) fn check_pins(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
         }
         Err(error) => report.add_error(&error),
     }
+    report.add_ok_if_silent("every pin names an entry");
 }
 
 /// Reports a record with a future time: the clock is wrong, or was wrong during the run.
@@ -182,9 +178,6 @@ pub(super) fn check_journals(report: &mut DoctorReport, fleet: &FleetSubject<'_>
         Ok(journals) => journals,
         Err(error) => return report.add_error(&error),
     };
-    if journals.is_empty() {
-        report.add_ok("no transaction records of interrupted runs");
-    }
     let unclaimed = engine.runs().unclaimed_journals().unwrap_or_default();
     for (agent, path) in journals {
         let shown = path.display();
@@ -211,4 +204,5 @@ pub(super) fn check_journals(report: &mut DoctorReport, fleet: &FleetSubject<'_>
             );
         }
     }
+    report.add_ok_if_silent("no transaction records of interrupted runs");
 }

@@ -39,12 +39,16 @@ pub(super) struct DoctorReport {
     /// The check that adds results now.
     #[serde(skip)]
     row: Option<&'static CheckRow>,
+    /// Number of results before those of this check.
+    #[serde(skip)]
+    earlier_count: usize,
 }
 
 impl DoctorReport {
     /// Runs a check, if there is what it needs.
     pub(super) fn run_check(&mut self, row: &'static CheckRow, subject: &DoctorSubject<'_>) {
         self.row = Some(row);
+        self.earlier_count = self.checks.len();
         match (&row.check, &subject.fleet) {
             (Check::Program(check), _) => check(self, subject),
             (Check::Fleet(check), Some(fleet)) => check(self, fleet),
@@ -62,7 +66,13 @@ impl DoctorReport {
     }
 
     /// Adds a result. A finding without a hint of its own gets the remedy of the table.
-    fn add_result(&mut self, level: CheckLevel, text: impl Into<String>, hint: &str) {
+    fn add_result(
+        &mut self,
+        level: CheckLevel,
+        kind: Option<ErrorKind>,
+        text: impl Into<String>,
+        hint: &str,
+    ) {
         let hint = match (level, hint) {
             (CheckLevel::Ok, _) => None,
             (_, "") => self.row.map(|row| row.remedy.to_string()),
@@ -73,28 +83,32 @@ impl DoctorReport {
             level,
             text: text.into(),
             hint,
-            kind: (level == CheckLevel::Fail).then_some(ErrorKind::Partial),
+            kind,
         });
     }
 
     pub(super) fn add_ok(&mut self, text: impl Into<String>) {
-        self.add_result(CheckLevel::Ok, text, "");
+        self.add_result(CheckLevel::Ok, None, text, "");
+    }
+
+    /// Adds a good result, unless the check has added a result before.
+    pub(super) fn add_ok_if_silent(&mut self, text: impl Into<String>) {
+        if self.checks.len() == self.earlier_count {
+            self.add_ok(text);
+        }
     }
 
     pub(super) fn add_warning(&mut self, text: impl Into<String>, hint: &str) {
-        self.add_result(CheckLevel::Warn, text, hint);
+        self.add_result(CheckLevel::Warn, None, text, hint);
     }
 
     pub(super) fn add_failure(&mut self, text: impl Into<String>, hint: &str) {
-        self.add_result(CheckLevel::Fail, text, hint);
+        self.add_result(CheckLevel::Fail, Some(ErrorKind::Partial), text, hint);
     }
 
     /// Adds a host or remote memory that cannot be reached or read.
     pub(super) fn add_unreachable(&mut self, text: impl Into<String>, hint: &str) {
-        self.add_failure(text, hint);
-        if let Some(check) = self.checks.last_mut() {
-            check.kind = Some(ErrorKind::Host);
-        }
+        self.add_result(CheckLevel::Fail, Some(ErrorKind::Host), text, hint);
     }
 
     /// Adds an error. Config and integrity errors keep their kind; any other is a plain failure.
@@ -104,13 +118,12 @@ impl DoctorReport {
             ErrorKind::Integrity => error.hints(),
             _ => &error.hints()[..error.hints().len().min(1)],
         };
-        self.add_failure(error.message(), &hints.join("; "));
-        if let Some(check) = self.checks.last_mut() {
-            check.kind = Some(match error.kind() {
-                kind @ (ErrorKind::Config | ErrorKind::Integrity) => kind,
-                _ => ErrorKind::Partial,
-            });
-        }
+        let kind = match error.kind() {
+            kind @ (ErrorKind::Config | ErrorKind::Integrity) => kind,
+            _ => ErrorKind::Partial,
+        };
+        let hint = hints.join("; ");
+        self.add_result(CheckLevel::Fail, Some(kind), error.message(), &hint);
     }
 
     pub(super) fn add_diagnostic(&mut self, file: &str, it: &Diagnostic) {

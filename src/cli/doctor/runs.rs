@@ -23,9 +23,6 @@ pub(super) fn check_runs(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
             agents.push(held.agent);
         }
     }
-    if runs.is_empty() {
-        report.add_ok("no run holds the lock of an agent");
-    }
     for (holder, agents) in runs.into_values() {
         let agents = match agents.as_slice() {
             [one] => one.clone(),
@@ -46,4 +43,5 @@ pub(super) fn check_runs(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
             report.add_warning(text, &hint);
         }
     }
+    report.add_ok_if_silent("no run holds the lock of an agent");
 }

@@ -96,8 +96,7 @@ pub(super) fn check_agent_names(report: &mut DoctorReport, fleet: &FleetSubject<
     let verbs: Vec<&str> = cli.get_subcommands().map(clap::Command::get_name).collect();
     let is_reserved = |name: &str| verbs.contains(&name) || name == "all" || name == "help";
     let names = config.agents.iter().map(|agent| agent.name.as_str());
-    let names: Vec<&str> = names.filter(|name| is_reserved(name)).collect();
-    for name in &names {
+    for name in names.filter(|name| is_reserved(name)) {
         let reset = config.invocation.command_line(&format!("reset {name}"));
         report.add_warning(
             format!(
@@ -106,9 +105,7 @@ pub(super) fn check_agent_names(report: &mut DoctorReport, fleet: &FleetSubject<
             &format!("use `{reset}` to reset the agent"),
         );
     }
-    if names.is_empty() {
-        report.add_ok("no agent has the name of a command");
-    }
+    report.add_ok_if_silent("no agent has the name of a command");
 }
 
 /// Reports an `archive_group` that this machine does not have: nothing about the archive is checked

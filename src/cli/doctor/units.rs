@@ -10,6 +10,7 @@ use chrono::{DateTime, FixedOffset, Local};
 use super::{DoctorReport, FleetSubject};
 use crate::base::clock::{Clock, SystemClock};
 use crate::base::error::Result;
+use crate::base::quantity::list_names;
 use crate::base::trust::{TrustedUser, find_untrusted_lookup};
 use crate::cli::CommandContext;
 use crate::cli::output::format_count;
@@ -293,16 +294,7 @@ fn check_texts(report: &mut DoctorReport, fleet: &FleetSubject<'_>, subject: &Un
 
 /// Names units: "units that are missing: a, b and 3 more"; none without units.
 fn describe_units(names: &[&str], what: &str) -> Option<String> {
-    const MAX_NAMES: usize = 5;
-    let shown = names.get(..names.len().min(MAX_NAMES))?;
-    if shown.is_empty() {
-        return None;
-    }
-    let more = match names.len() - shown.len() {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    Some(format!("{what}: {}{more}", shown.join(", ")))
+    (!names.is_empty()).then(|| format!("{what}: {}", list_names(names)))
 }
 
 /// Reports timers that do not run, never fired, or whose last run failed.

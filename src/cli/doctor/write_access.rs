@@ -184,7 +184,6 @@ pub(super) fn check_group_reach(report: &mut DoctorReport, fleet: &FleetSubject<
     let Some(group) = (fleet.environment.find_group)(name) else {
         return;
     };
-    let mut is_blocked = false;
     for directory in general.archive_dir.ancestors().skip(1) {
         let Ok(meta) = fs::metadata(directory) else {
             continue;
@@ -201,7 +200,6 @@ pub(super) fn check_group_reach(report: &mut DoctorReport, fleet: &FleetSubject<
             )
         };
         if meta.mode() & bit == 0 {
-            is_blocked = true;
             report.add_warning(
                 format!(
                     "members of archive_group {name} cannot pass through {path} (gid {}, mode \
@@ -213,11 +211,9 @@ pub(super) fn check_group_reach(report: &mut DoctorReport, fleet: &FleetSubject<
             );
         }
     }
-    if !is_blocked {
-        report.add_ok(format!(
-            "members of archive_group {name} can pass through all directories above the archive"
-        ));
-    }
+    report.add_ok_if_silent(format!(
+        "members of archive_group {name} can pass through all directories above the archive"
+    ));
 }
 
 /// A path that no agent may write.
