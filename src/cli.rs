@@ -58,11 +58,9 @@ use crate::unattended::schedule::ManagerAccess;
 use arguments::console_flags::ConsoleFlags;
 use arguments::usage::{closest_command, command_words, missing_verb_error, print_clap_error};
 use arguments::{Cli, Verb};
-use metrics_file::MetricsFlags;
 use output::{CommandError, Document, Output, OutputSettings};
-use runs::arguments::{ResetArgs, RunFlags};
+use runs::arguments::ResetArgs;
 use status::StatusArgs;
-use write_restriction::WriteRestrictionFlags;
 
 /// The process environment, as `main` resolved it.
 #[derive(Clone, Debug)]
@@ -363,11 +361,7 @@ impl CommandContext<'_> {
             &ResetArgs {
                 agents: if all { Vec::new() } else { vec![agent.clone()] },
                 all,
-                scheduled: false,
-                keep_scratch: false,
-                metrics: MetricsFlags::default(),
-                write_restriction: WriteRestrictionFlags::default(),
-                flags: RunFlags::default(),
+                ..ResetArgs::default()
             },
         );
         // A mistyped verb is parsed as an agent name.

@@ -11,7 +11,6 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 
-use super::output::{Document, Printer};
 use super::{CommandContext, CommandResult};
 use crate::base::clock::{Clock, SystemClock};
 use crate::base::durable;
@@ -153,21 +152,6 @@ struct LintDocument {
     /// The working directory.
     #[serde(skip)]
     directory: PathBuf,
-}
-
-/// The answer of `lint` in one of the formats for people.
-#[derive(Serialize)]
-#[serde(transparent)]
-struct FormattedLint {
-    document: LintDocument,
-    #[serde(skip)]
-    write_text: fn(&LintDocument, &mut Printer<'_>) -> io::Result<()>,
-}
-
-impl Document for FormattedLint {
-    fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
-        (self.write_text)(&self.document, printer)
-    }
 }
 
 /// A target that could not be read.
@@ -375,7 +359,7 @@ pub(super) fn run(context: &mut CommandContext<'_>, args: &LintArgs) -> CommandR
     }
     let document = LintDocument::new(files, unread, fixed, context.environment.env.cwd.clone());
     let kinds = document.kind(args.fail_on).into_iter().chain(fault);
-    print_lint(context, document, args.format)?;
+    print_lint(context, &document, args.format)?;
     Ok(kinds.reduce(ErrorKind::more_serious))
 }
 
@@ -586,23 +570,18 @@ fn report_unread(
 
 fn print_lint(
     context: &mut CommandContext<'_>,
-    document: LintDocument,
+    document: &LintDocument,
     format: LintFormat,
 ) -> Result<()> {
-    let write_text = match format {
-        LintFormat::Json => return context.output.print_json(&document),
-        LintFormat::Sarif if !context.output.is_json() => {
-            let log = sarif::SarifLog::new(&document);
-            return context.output.print_foreign_json(&log);
-        }
-        LintFormat::Text | LintFormat::Sarif => text::write_findings,
-        LintFormat::Short => text::write_lines,
-        LintFormat::Github => annotations::write_annotations,
-    };
-    context.print_document(&FormattedLint {
-        document,
-        write_text,
-    })
+    let output = &mut context.output;
+    match format {
+        LintFormat::Json => output.print_json(document),
+        _ if output.is_json() => output.print_json(document),
+        LintFormat::Sarif => output.print_foreign_json(&sarif::SarifLog::new(document)),
+        LintFormat::Text => output.print_text(|it| text::write_findings(document, it)),
+        LintFormat::Short => output.print_text(|it| text::write_lines(document, it)),
+        LintFormat::Github => output.print_text(|it| annotations::write_annotations(document, it)),
+    }
 }
 
 impl LintTarget<'_> {

@@ -365,6 +365,17 @@ impl Output {
         if self.settings.is_json {
             return self.print_json(document);
         }
+        self.print_text(|printer| document.write_text(printer))
+    }
+
+    /// Prints text for people, whatever `--json` says.
+    ///
+    /// # Errors
+    /// As [`Output::print_document`].
+    pub fn print_text(
+        &mut self,
+        write: impl FnOnce(&mut Printer<'_>) -> io::Result<()>,
+    ) -> error::Result<()> {
         let width = self
             .settings
             .terminal_columns
@@ -377,9 +388,7 @@ impl Output {
             has_color,
             max_width: width,
         };
-        let printed = document
-            .write_text(&mut printer)
-            .and_then(|()| writer.flush());
+        let printed = write(&mut printer).and_then(|()| writer.flush());
         printed.map_err(|error| output_error(&error))
     }
 

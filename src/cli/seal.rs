@@ -19,7 +19,9 @@ use crate::base::invocation::quote_operand;
 use crate::base::quantity::{MAX_LISTED_NAMES, list_names};
 use crate::baseline::seal::SealMeta;
 use crate::baseline::signatures::{SignedSeal, SigningKey};
-use crate::engine::{Engine, SealChange, SealChangeKind, SealPlan, SealScope, list_lint_errors};
+use crate::engine::{
+    Engine, FileOwner, SealChange, SealChangeKind, SealPlan, SealScope, list_lint_errors,
+};
 use crate::lint::Finding;
 
 /// Size limit of a difference in JSON, in bytes.
@@ -93,17 +95,58 @@ struct ChangeItem {
     more_lines: usize,
 }
 
-/// A change as text: one at a time, because a difference takes much memory.
-#[derive(Serialize)]
-struct ShownChange<'c> {
-    item: &'c ChangeItem,
-    #[serde(skip)]
-    diff: Option<Diff>,
-    #[serde(skip)]
-    facts: Option<String>,
-}
-
 impl ChangeItem {
+    /// Writes it as text: one at a time, because a difference takes much memory.
+    fn write_text(
+        &self,
+        printer: &mut Printer<'_>,
+        diff: Option<&Diff>,
+        owner: Option<FileOwner>,
+    ) -> io::Result<()> {
+        let digest = |digest: Option<Digest>| match digest {
+            Some(digest) => format!("{}…", digest.short_hex(8)),
+            None => "none".to_string(),
+        };
+        let label = format!("{:<8}", self.kind.as_str());
+        let digests = format!("  {} -> {}", digest(self.was), digest(self.sha256));
+        let origin = if self.saved_here {
+            "  saved by this program"
+        } else {
+            "  not all saved by this program"
+        };
+        printer.write_line(&[
+            warn(&label),
+            heading(&self.file),
+            plain(&digests),
+            notice(origin),
+        ])?;
+        let agents = describe_users(&self.agents);
+        let owner = owner.map(|owner| owner.describe());
+        let facts = owner.into_iter().chain([agents]);
+        for fact in facts {
+            printer.write_line(&[dim("    "), dim(&fact)])?;
+        }
+        for error in &self.lint {
+            let label = "    lint error  ";
+            printer.write_line(&[bad(label), plain(error)])?;
+        }
+        match diff {
+            Some(diff) => {
+                let old = match self.kind {
+                    SealChangeKind::New => "/dev/null".to_string(),
+                    _ => format!("{} (sealed)", self.file),
+                };
+                let new = match self.kind {
+                    SealChangeKind::Removed => "/dev/null",
+                    _ => &self.file,
+                };
+                write_visible_diff(printer, diff, &old, new)
+            }
+            None => printer.write_plain_line(
+                "    the content of the sealed version is not known: read the whole file",
+            ),
+        }
+    }
     fn new(change: &SealChange) -> ChangeItem {
         ChangeItem {
             file: change.name.clone(),
@@ -135,54 +178,6 @@ fn compare_change(engine: &Engine, change: &SealChange) -> Option<Diff> {
         (SealChangeKind::New, _) => Some(compare_texts(engine, b"", new)),
         (_, Some(old)) => Some(compare_texts(engine, old, new)),
         (_, None) => None,
-    }
-}
-
-impl Document for ShownChange<'_> {
-    fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
-        let item = self.item;
-        let digest = |digest: Option<Digest>| match digest {
-            Some(digest) => format!("{}…", digest.short_hex(8)),
-            None => "none".to_string(),
-        };
-        let label = format!("{:<8}", item.kind.as_str());
-        let digests = format!("  {} -> {}", digest(item.was), digest(item.sha256));
-        let origin = if item.saved_here {
-            "  saved by this program"
-        } else {
-            "  not all saved by this program"
-        };
-        printer.write_line(&[
-            warn(&label),
-            heading(&item.file),
-            plain(&digests),
-            notice(origin),
-        ])?;
-        let agents = describe_users(&item.agents);
-        let facts = self.facts.iter().cloned().chain([agents]);
-        for fact in facts {
-            printer.write_line(&[dim("    "), dim(&fact)])?;
-        }
-        for error in &item.lint {
-            let label = "    lint error  ";
-            printer.write_line(&[bad(label), plain(error)])?;
-        }
-        match &self.diff {
-            Some(diff) => {
-                let old = match item.kind {
-                    SealChangeKind::New => "/dev/null".to_string(),
-                    _ => format!("{} (sealed)", item.file),
-                };
-                let new = match item.kind {
-                    SealChangeKind::Removed => "/dev/null",
-                    _ => &item.file,
-                };
-                write_visible_diff(printer, diff, &old, new)
-            }
-            None => printer.write_plain_line(
-                "    the content of the sealed version is not known: read the whole file",
-            ),
-        }
     }
 }
 
@@ -421,11 +416,9 @@ fn show_changes(
         item.accepted &= !is_refused;
         let diff = compare_change(command.engine, change);
         if !is_json {
-            context.print_document(&ShownChange {
-                item: &item,
-                diff,
-                facts: change.owner.map(|owner| owner.describe()),
-            })?;
+            context
+                .output
+                .print_text(|printer| item.write_text(printer, diff.as_ref(), change.owner))?;
         } else if let Some(diff) = &diff {
             item.add_hunks(diff, &mut bytes_left);
         }

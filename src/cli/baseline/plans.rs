@@ -110,14 +110,6 @@ struct ReplacedItem {
     more_lines: usize,
 }
 
-/// A replacement as text: one file at a time, because a difference takes much memory.
-#[derive(Serialize)]
-struct ShownReplacement<'i> {
-    item: &'i ReplacedItem,
-    #[serde(skip)]
-    diff: Diff,
-}
-
 impl Document for ComparisonDocument {
     fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
         if self.old_sha256 == self.new_sha256 {
@@ -134,21 +126,6 @@ impl Document for NewDocument {
     fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
         let (path, from, run) = (self.path.display(), &self.from, &self.run);
         printer.write_plain_line(format!("created {path} from {from} (run {run})"))
-    }
-}
-
-impl Document for ShownReplacement<'_> {
-    fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
-        let item = self.item;
-        let places = format_count(item.replaced, "place");
-        let agents = describe_users(&item.agents);
-        printer.write_line(&[
-            heading(&item.file),
-            plain(&format!("  {places}  ")),
-            dim(&agents),
-        ])?;
-        let after = format!("{} (changed)", item.file);
-        write_visible_diff(printer, &self.diff, &item.file, &after)
     }
 }
 
@@ -170,6 +147,19 @@ impl Document for ReplaceDocument {
 }
 
 impl ReplacedItem {
+    /// Writes it as text: one file at a time, because a difference takes much memory.
+    fn write_text(&self, printer: &mut Printer<'_>, diff: &Diff) -> io::Result<()> {
+        let places = format_count(self.replaced, "place");
+        let agents = describe_users(&self.agents);
+        printer.write_line(&[
+            heading(&self.file),
+            plain(&format!("  {places}  ")),
+            dim(&agents),
+        ])?;
+        let after = format!("{} (changed)", self.file);
+        write_visible_diff(printer, diff, &self.file, &after)
+    }
+
     fn new(file: &PlannedBaseline) -> ReplacedItem {
         let before = file.before.bytes();
         ReplacedItem {
@@ -203,7 +193,9 @@ fn show_replacements(
             item.more_lines = part.omitted_lines;
             item.hunks = part.hunks;
         } else {
-            context.print_document(&ShownReplacement { item, diff })?;
+            context
+                .output
+                .print_text(|printer| item.write_text(printer, &diff))?;
         }
     }
     Ok(())

@@ -21,7 +21,7 @@ pub(in crate::cli) struct RunFlags {
     pub(in crate::cli) wait: u32,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(group(
     ArgGroup::new("target").required(true).multiple(true).args(["agents", "all", "scheduled"])
 ))]
