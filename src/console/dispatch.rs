@@ -74,24 +74,37 @@ pub fn check_enabled(command: Command, model: &Model) -> Result<(), String> {
 
 /// Conversion of an action's result to effects.
 trait IntoEffects {
-    fn into_effects(self) -> Vec<Effect>;
+    fn into_effects(self, model: &mut Model) -> Vec<Effect>;
 }
 
 impl IntoEffects for () {
-    fn into_effects(self) -> Vec<Effect> {
+    fn into_effects(self, _: &mut Model) -> Vec<Effect> {
         Vec::new()
     }
 }
 
 impl IntoEffects for Option<Effect> {
-    fn into_effects(self) -> Vec<Effect> {
+    fn into_effects(self, _: &mut Model) -> Vec<Effect> {
         self.into_iter().collect()
     }
 }
 
 impl IntoEffects for Vec<Effect> {
-    fn into_effects(self) -> Vec<Effect> {
+    fn into_effects(self, _: &mut Model) -> Vec<Effect> {
         self
+    }
+}
+
+/// A refused action only shows why.
+impl<T: IntoEffects> IntoEffects for Result<T, String> {
+    fn into_effects(self, model: &mut Model) -> Vec<Effect> {
+        match self {
+            Ok(done) => done.into_effects(model),
+            Err(why) => {
+                model.show_hint(&why);
+                Vec::new()
+            }
+        }
     }
 }
 
@@ -123,7 +136,7 @@ macro_rules! define_actions {
         pub(super) fn perform($command: Command, $model: &mut Model, $key: Key) -> Vec<Effect> {
             match $command {
                 $(Command::$name => match $model.key_context() {
-                    $($context => $action.into_effects(),)+
+                    $($context => $action.into_effects($model),)+
                 },)*
                 Command::Extra => vec![Effect::RunExtraCommand],
             }

@@ -19,14 +19,10 @@ use crate::console::screens::editor;
 use crate::engine::{OpenedBaseline, Protection};
 
 /// Copies the text that a command is about.
-pub fn copy_to_clipboard(model: &mut Model, command: Command) -> Vec<Effect> {
-    match clipboard_text(model, command) {
-        Ok(clip) => vec![Effect::CopyToClipboard(clip)],
-        Err(why) => {
-            model.show_hint(&why);
-            Vec::new()
-        }
-    }
+pub fn copy_to_clipboard(model: &Model, command: Command) -> Result<Vec<Effect>, String> {
+    Ok(vec![Effect::CopyToClipboard(clipboard_text(
+        model, command,
+    )?)])
 }
 
 /// Requests the patch of the agent that a key is about.
@@ -134,28 +130,18 @@ pub(super) fn save_marked_lines(model: &mut Model, path: &str) -> Vec<Effect> {
 }
 
 /// Opens the text on the screen in the pager, or requests the entry under the cursor.
-pub fn open_pager(model: &mut Model) -> Vec<Effect> {
+pub fn open_pager(model: &mut Model) -> Result<Vec<Effect>, String> {
     if let Some(page) = pager_text(model) {
-        return vec![Effect::OpenPager(page)];
+        return Ok(vec![Effect::OpenPager(page)]);
     }
     if model.screen == Screen::Archives {
-        let Some(source) = model.archives.subject_source() else {
-            model.show_hint(NO_ENTRY_REASON);
-            return Vec::new();
-        };
+        let source = model.archives.subject_source().ok_or(NO_ENTRY_REASON)?;
         model.handoff_request = Some(HandoffRequest::ReadSource(source.clone()));
-        return vec![Effect::LoadSource(source)];
+        return Ok(vec![Effect::LoadSource(source)]);
     }
-    match selected_entry(model) {
-        Ok((agent, entry)) => {
-            model.handoff_request = Some(HandoffRequest::ReadEntry(agent.clone(), entry.clone()));
-            vec![Effect::LoadEntry(agent, entry)]
-        }
-        Err(why) => {
-            model.show_hint(&why);
-            Vec::new()
-        }
-    }
+    let (agent, entry) = selected_entry(model)?;
+    model.handoff_request = Some(HandoffRequest::ReadEntry(agent.clone(), entry.clone()));
+    Ok(vec![Effect::LoadEntry(agent, entry)])
 }
 
 /// Opens the requested entry in the pager.

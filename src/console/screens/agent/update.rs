@@ -369,16 +369,12 @@ pub fn read_again(model: &mut Model) -> Vec<Effect> {
 }
 
 /// Opens the next or a previous agent of the fleet.
-pub fn open_neighbour(model: &mut Model, by: isize) -> Vec<Effect> {
+pub fn open_neighbour(model: &mut Model, by: isize) -> Result<Vec<Effect>, String> {
     let index = visible_index(model, &model.agent.agent);
     let next = step_index(index.unwrap_or(0), by, model.fleet.order.len());
-    match visible_agent(model, next).map(str::to_string) {
-        Some(name) if name != model.agent.agent => open(model, name),
-        _ => {
-            model.show_hint("no further agent");
-            Vec::new()
-        }
-    }
+    let name = visible_agent(model, next).filter(|name| *name != model.agent.agent);
+    let name = name.ok_or("no further agent")?.to_string();
+    Ok(open(model, name))
 }
 
 /// Goes to another tab, around the ends.

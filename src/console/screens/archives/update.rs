@@ -282,17 +282,18 @@ pub fn check_hits(model: &Model) -> Result<(), String> {
 }
 
 /// Opens the text under the cursor on the whole screen.
-pub fn open_selected(model: &mut Model) {
+pub fn open_selected(model: &mut Model) -> Result<(), String> {
     match model.archives.page {
         ArchivesPage::List if model.archives.current_row().is_some() => {
             model.archives.page = ArchivesPage::Text;
             model.is_dirty = true;
         }
-        ArchivesPage::Timeline => timeline::open_selected(model),
+        ArchivesPage::Timeline => return timeline::open_selected(model),
         ArchivesPage::List => take_relaxation(model),
         ArchivesPage::Retention => retention::open_selected(model),
         _ => {}
     }
+    Ok(())
 }
 
 /// Goes back: from a text to the list, and from the list to the query without terms, then to the fleet.
@@ -428,15 +429,13 @@ fn current_path(model: &Model) -> Option<PathBuf> {
 }
 
 /// Compares the entry under the cursor: with the marked one, else with the memory of its agent.
-pub fn compare(model: &mut Model) -> Vec<Effect> {
-    let Some(entry) = current_path(model) else {
-        model.show_hint(NO_ENTRY_REASON);
-        return Vec::new();
-    };
+pub fn compare(model: &mut Model) -> Result<Vec<Effect>, String> {
+    let entry = model.archives.chosen_entry()?.path.to_path_buf();
     let other = model.archives.comparisons(&entry).into_iter().next();
     let other = other.unwrap_or(EntryComparison::Memory);
     let opened_from = model.archives.page;
-    request_comparison(model, EntryComparisonRequest { entry, other }, opened_from)
+    let request = EntryComparisonRequest { entry, other };
+    Ok(request_comparison(model, request, opened_from))
 }
 
 /// Compares with the next of the other texts.
@@ -522,22 +521,17 @@ pub fn handle_run_found(
 
 /// Pins the entry under the cursor. A pinned one is unpinned by the second of two presses: the key
 /// plans a push on other screens, and must not take the pin away for that.
-pub fn toggle_pin(model: &mut Model) -> Vec<Effect> {
-    let (path, is_pinned) = match model.archives.chosen_entry() {
-        Ok(chosen) => (chosen.path.to_path_buf(), chosen.is_pinned),
-        Err(why) => {
-            model.show_hint(&why);
-            return Vec::new();
-        }
-    };
+pub fn toggle_pin(model: &mut Model) -> Result<Vec<Effect>, String> {
+    let chosen = model.archives.chosen_entry()?;
+    let (path, is_pinned) = (chosen.path.to_path_buf(), chosen.is_pinned);
     if is_pinned && model.archives.unpin_request.as_ref() != Some(&path) {
         let key = model.key_hint(Command::TogglePin);
         let text = format!("{} is pinned: {key} again unpins it", path.display());
         model.show_hint(&text);
         model.archives.unpin_request = Some(path);
-        return Vec::new();
+        return Ok(Vec::new());
     }
-    vec![Effect::SetPinned(path, !is_pinned)]
+    Ok(vec![Effect::SetPinned(path, !is_pinned)])
 }
 
 /// Shows that a pin was changed, or why not.
@@ -578,15 +572,11 @@ pub fn handle_pinned(
 
 /// Asks for the path of the new file: at first the path of the entry with dashes, in the directory
 /// where the console was started. A run gives the entries of all agents the same name.
-pub fn prompt_export_path(model: &mut Model) {
-    match model.archives.chosen_entry() {
-        Ok(chosen) => {
-            let entry = chosen.path.to_path_buf();
-            let path = entry.to_string_lossy().replace('/', "-");
-            model.input_line = Some(Prompt::with_text(PromptPurpose::ExportPath(entry), path));
-        }
-        Err(why) => model.show_hint(&why),
-    }
+pub fn prompt_export_path(model: &mut Model) -> Result<(), String> {
+    let entry = model.archives.chosen_entry()?.path.to_path_buf();
+    let path = entry.to_string_lossy().replace('/', "-");
+    model.input_line = Some(Prompt::with_text(PromptPurpose::ExportPath(entry), path));
+    Ok(())
 }
 
 /// Exports the entry for which the line was opened; the cursor may be on another one now.

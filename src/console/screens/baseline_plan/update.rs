@@ -72,15 +72,9 @@ pub fn plan_seal(model: &mut Model) -> Vec<Effect> {
 }
 
 /// Requests the plan that puts a version back.
-pub fn plan_restore(model: &mut Model) -> Vec<Effect> {
-    let version = match restorable_version(model) {
-        Ok(version) => version,
-        Err(why) => {
-            model.show_hint(&why);
-            return Vec::new();
-        }
-    };
-    plan_restore_of(model, version)
+pub fn plan_restore(model: &mut Model) -> Result<Vec<Effect>, String> {
+    let version = restorable_version(model)?;
+    Ok(plan_restore_of(model, version))
 }
 
 /// Requests the plan that takes a change of baselines back.

@@ -199,22 +199,14 @@ pub fn check_restore(model: &Model) -> Result<(), String> {
 
 /// Compares the baseline under the cursor with what matters most, or the version under the cursor
 /// with the file.
-pub fn open_selected(model: &mut Model) -> Vec<Effect> {
+pub fn open_selected(model: &mut Model) -> Result<Vec<Effect>, String> {
     let old = match model.baselines.page {
-        BaselinesPage::Comparison => return Vec::new(),
-        BaselinesPage::Versions => match model.baselines.restorable_version() {
-            Ok(version) => version,
-            Err(why) => {
-                model.show_hint(&why);
-                return Vec::new();
-            }
-        },
+        BaselinesPage::Comparison => return Ok(Vec::new()),
+        BaselinesPage::Versions => model.baselines.restorable_version()?,
         BaselinesPage::List => {
             let index = model.baselines.cursor_index();
-            let Some(&summary) = model.baselines.visible_summaries().get(index) else {
-                return Vec::new();
-            };
-            first_compared_version(summary)
+            let summaries = model.baselines.visible_summaries();
+            first_compared_version(summaries.get(index).ok_or(NO_BASELINE_REASON)?)
         }
     };
     let name = model.baselines.subject().unwrap_or_default().to_string();
@@ -222,7 +214,7 @@ pub fn open_selected(model: &mut Model) -> Vec<Effect> {
         name,
         sides: [old, ComparedVersion::Disk],
     };
-    open_comparison(model, request)
+    Ok(open_comparison(model, request))
 }
 
 fn open_comparison(model: &mut Model, request: ComparisonRequest) -> Vec<Effect> {
@@ -285,15 +277,13 @@ pub fn cycle_old_side(model: &mut Model, by: usize) -> Vec<Effect> {
 }
 
 /// Compares the next or a previous baseline of the list.
-pub fn open_neighbour(model: &mut Model, by: isize) -> Vec<Effect> {
+pub fn open_neighbour(model: &mut Model, by: isize) -> Result<Vec<Effect>, String> {
     let all = model.baselines.visible_summaries();
     let name = model.baselines.subject();
     let index = all.iter().position(|it| Some(it.name.as_str()) == name);
     let next = step_index(index.unwrap_or(0), by, all.len());
-    let Some(summary) = all.get(next).filter(|it| Some(it.name.as_str()) != name) else {
-        model.show_hint("no further baseline");
-        return Vec::new();
-    };
+    let summary = all.get(next).filter(|it| Some(it.name.as_str()) != name);
+    let summary = summary.ok_or("no further baseline")?;
     let request = ComparisonRequest {
         name: summary.name.clone(),
         sides: [first_compared_version(summary), ComparedVersion::Disk],
@@ -305,7 +295,7 @@ pub fn open_neighbour(model: &mut Model, by: isize) -> Vec<Effect> {
     let effects = open_comparison(model, request);
     let view = &mut model.baselines.comparison;
     (view.opened_from, view.opened_from_page) = from;
-    effects
+    Ok(effects)
 }
 
 /// Shows the versions of the baseline that a key is about.

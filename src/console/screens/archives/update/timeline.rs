@@ -15,28 +15,24 @@ pub fn check_agent(model: &Model) -> Result<(), String> {
 }
 
 /// Opens the timeline of the agent of the row under the cursor.
-pub fn open(model: &mut Model) -> Vec<Effect> {
-    let subject = match model.archives.subject_source() {
-        Some(TextSource::Entry(path)) => TimelineSubject::Entry(path),
-        Some(TextSource::Memory(agent)) => TimelineSubject::Agent(agent),
-        None => {
-            model.show_hint(NO_ENTRY_REASON);
-            return Vec::new();
-        }
+pub fn open(model: &mut Model) -> Result<Vec<Effect>, String> {
+    let subject = match model.archives.subject_source().ok_or(NO_ENTRY_REASON)? {
+        TextSource::Entry(path) => TimelineSubject::Entry(path),
+        TextSource::Memory(agent) => TimelineSubject::Agent(agent),
     };
     let page = model.archives.page;
     let view = &mut model.archives.timeline;
     if view.is_open {
         // The text was opened from it.
         model.archives.page = ArchivesPage::Timeline;
-        return Vec::new();
+        return Ok(Vec::new());
     }
     view.is_open = true;
     view.is_opened_from_text = page == ArchivesPage::Text;
     view.loaded = None;
     view.list = Default::default();
     model.archives.page = ArchivesPage::Timeline;
-    vec![request(model, subject)]
+    Ok(vec![request(model, subject)])
 }
 
 /// Requests the timeline again if that is due: a run may have added to it.
@@ -75,14 +71,11 @@ pub fn handle_loaded(model: &mut Model, number: u64, loaded: Result<Box<AgentTim
 }
 
 /// Opens the text of the entry of the row under the cursor.
-pub fn open_selected(model: &mut Model) {
-    match model.archives.timeline.current_entry() {
-        Ok(_) => {
-            model.archives.page = ArchivesPage::Text;
-            model.is_dirty = true;
-        }
-        Err(why) => model.show_hint(&why),
-    }
+pub fn open_selected(model: &mut Model) -> Result<(), String> {
+    model.archives.timeline.current_entry()?;
+    model.archives.page = ArchivesPage::Text;
+    model.is_dirty = true;
+    Ok(())
 }
 
 /// Goes back to where it was opened.

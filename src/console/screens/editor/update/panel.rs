@@ -94,9 +94,9 @@ pub fn handle_analysis(model: &mut Model, analysis: TextAnalysis) {
 
 /// Goes to the next or previous finding, around the ends of the text. Findings that begin at one place
 /// follow each other.
-pub fn go_to_finding(model: &mut Model, is_forward: bool) -> Vec<Effect> {
+pub fn go_to_finding(model: &mut Model, is_forward: bool) -> Result<Vec<Effect>, String> {
     let Some(editor) = &mut model.editor else {
-        return Vec::new();
+        return Ok(Vec::new());
     };
     let here = editor.buffer.cursor();
     let mut places: Vec<((usize, usize), usize)> = Vec::new();
@@ -121,15 +121,12 @@ pub fn go_to_finding(model: &mut Model, is_forward: bool) -> Vec<Effect> {
         });
         before.next_back().or(places.last())
     };
-    let Some(((line, column), finding)) = next.copied() else {
-        model.show_hint("no findings");
-        return Vec::new();
-    };
+    let ((line, column), finding) = next.copied().ok_or("no findings")?;
     if editor.panel == EditorPanel::Findings {
         editor.panel_cursor = finding;
     }
     editor.is_panel_focused = false;
-    visit_finding(model, finding, (line, column))
+    Ok(visit_finding(model, finding, (line, column)))
 }
 
 /// Moves the cursor to a place of a finding, which is the current one from then on.
@@ -147,24 +144,19 @@ pub(super) fn visit_finding(
 }
 
 /// Applies the fix of the selected finding, in one step for undo.
-pub fn fix_finding(model: &mut Model) -> Vec<Effect> {
+pub fn fix_finding(model: &mut Model) -> Result<Vec<Effect>, String> {
     let Some(editor) = &model.editor else {
-        return Vec::new();
+        return Ok(Vec::new());
     };
     let finding = editor.finding_to_fix().map(|it| &editor.findings[it]);
     let (text, name) = match finding.map(|finding| (&finding.fix, finding.rule.code())) {
         None => {
             let key = model.key_hint(Command::NextFinding);
-            model.show_hint(&format!("no finding in this line; {key} goes to the next"));
-            return Vec::new();
+            return Err(format!("no finding in this line; {key} goes to the next"));
         }
-        Some((None, name)) => {
-            model.show_hint(&format!("{name} has no fix: it needs a decision"));
-            return Vec::new();
-        }
+        Some((None, name)) => return Err(format!("{name} has no fix: it needs a decision")),
         Some(_) if editor.analyzed_generation != Some(editor.buffer.generation()) => {
-            model.show_hint("the text is being checked; press the key again");
-            return Vec::new();
+            return Err("the text is being checked; press the key again".to_string());
         }
         Some((Some(fix), name)) => (apply_fix(&editor.buffer.to_bytes(), fix), name),
     };
@@ -173,7 +165,7 @@ pub fn fix_finding(model: &mut Model) -> Vec<Effect> {
         let key = model.key_hint(Command::UndoTyping);
         model.show_hint(&format!("{name} fixed; {key} undoes it"));
     }
-    effects
+    Ok(effects)
 }
 
 /// Returns a text with the edits of a fix.
