@@ -59,6 +59,18 @@ pub fn describe_duration(seconds: u64) -> String {
     }
 }
 
+/// Formats an age for columns, in its largest unit: `<1m`, `1m`, `45m`, `2h`, `3d`. Minutes are rounded
+/// down to a multiple of `minute_step`, but not to 0.
+pub fn format_age(seconds: i64, minute_step: i64) -> String {
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
+    match (minutes, hours) {
+        (..1, _) => "<1m".to_string(),
+        (_, 0) => format!("{}m", (minutes / minute_step * minute_step).max(1)),
+        (_, 1..24) => format!("{hours}h"),
+        _ => format!("{days}d"),
+    }
+}
+
 /// Returns a number of bytes in the largest unit in which it is at least 1; none below 1024 bytes.
 fn scale(bytes: u64) -> (f64, Option<char>) {
     let mut value = bytes as f64;
@@ -95,6 +107,13 @@ mod tests {
     fn durations_have_two_units() {
         let spans = [59, 60, 11_520, 187_200].map(describe_duration);
         assert_eq!(spans, ["59 s", "1 min", "3 h 12 min", "2 d 4 h"]);
+    }
+
+    #[test]
+    fn ages_are_rounded_down() {
+        let ages = |step| [-5, 59, 60, 299, 3599, 7199, 90_000].map(|it| format_age(it, step));
+        assert_eq!(ages(1), ["<1m", "<1m", "1m", "4m", "59m", "1h", "1d"]);
+        assert_eq!(ages(5), ["<1m", "<1m", "1m", "1m", "55m", "1h", "1d"]);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use super::{CommandContext, CommandResult};
 use crate::base::digest::Digest;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::moment::Zone;
-use crate::base::quantity::format_size;
+use crate::base::quantity::{format_age, format_size};
 use crate::base::threads::map_on_processors;
 use crate::base::untrusted::HiddenCounts;
 use crate::boundary::Boundary;
@@ -230,7 +230,7 @@ impl StatusRow {
                     number_cell(limit_role, format!("{percent}%")),
                     scratch.unwrap_or_else(unknown),
                     above.unwrap_or_else(unknown),
-                    number(format_age(memory.changed, now)),
+                    number(format_age((now - memory.changed).num_seconds(), 1)),
                 ]);
             }
             None => row.extend((0..5).map(|_| unknown())),
@@ -411,31 +411,14 @@ fn format_last_run(last: &LastRun, now: DateTime<FixedOffset>) -> String {
     format!("{} {}", time.format(time_format), last.outcome_label())
 }
 
-/// Formats an age in coarse steps: <1m, 5m, 3h, 2d.
-fn format_age(then: DateTime<FixedOffset>, now: DateTime<FixedOffset>) -> String {
-    let seconds = (now - then).num_seconds();
-    match seconds {
-        i64::MIN..60 => "<1m".to_string(),
-        60..3600 => format!("{}m", seconds / 60),
-        3600..86_400 => format!("{}h", seconds / 3600),
-        _ => format!("{}d", seconds / 86_400),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn sizes_and_ages_are_rounded() {
+    fn sizes_are_rounded() {
         assert_eq!(format_size(812), "812");
         assert_eq!(format_size(14_440), "14.1K");
         assert_eq!(format_size(5 << 20), "5.0M");
-        let now = DateTime::parse_from_rfc3339("2026-03-14T12:00:00+01:00").unwrap();
-        let ago = |seconds| format_age(now - chrono::Duration::seconds(seconds), now);
-        assert_eq!(
-            [ago(-5), ago(59), ago(60), ago(7199), ago(90_000)],
-            ["<1m", "<1m", "1m", "1h", "1d"]
-        );
     }
 }

@@ -2,18 +2,12 @@
 
 use chrono::{DateTime, FixedOffset};
 
+use crate::base::quantity;
+
 /// Formats the age of `then`: `<1m`, `1m`, `5m`, `10m`, `2h`, `3d`. Minutes are in steps of five,
 /// so that an idle screen is seldom redrawn.
 pub fn format_age(now: DateTime<FixedOffset>, then: DateTime<FixedOffset>) -> String {
-    let seconds = (now - then).num_seconds();
-    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86400);
-    match (minutes, hours) {
-        (..1, _) => "<1m".to_string(),
-        (1..5, _) => "1m".to_string(),
-        (_, 0) => format!("{}m", minutes / 5 * 5),
-        (_, 1..24) => format!("{hours}h"),
-        _ => format!("{days}d"),
-    }
+    quantity::format_age((now - then).num_seconds(), 5)
 }
 
 /// Formats the age of a modification time, in nanoseconds since the epoch.

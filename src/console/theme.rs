@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 use ratatui::style::Style;
 
-pub use colour_depth::ColourDepth;
+pub use colour_depth::{ANSI_COLOURS, ColourDepth};
 
 use crate::base::durable;
 use crate::base::error::{Error, ErrorKind, Result};

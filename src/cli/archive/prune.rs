@@ -4,7 +4,6 @@ use std::io;
 
 use clap::Args;
 use serde::Serialize;
-use unicode_width::UnicodeWidthStr;
 
 use crate::base::digest::Digest;
 use crate::base::error::Error;
@@ -17,12 +16,6 @@ use crate::cli::output::{
 };
 use crate::cli::{CommandContext, CommandResult};
 use crate::engine::{AgentRetention, PruneReport, RetentionOverview};
-
-/// Width in columns that lists of reasons are wrapped to.
-const TEXT_WIDTH: usize = 80;
-
-/// Width of the labels before such lists.
-const LABEL_WIDTH: usize = 10;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct PruneArgs {
@@ -119,20 +112,18 @@ impl<'a> PruneDocument<'a> {
             } else {
                 format!("of {first} to {last}")
             };
-            let parts = [format!("{count} {dates}, {size}")];
-            write_wrapped(printer, OutputRole::Warn, "  expire", &parts)?;
+            let text = format!("{count} {dates}, {size}");
+            printer.write_line(&[warn("  expire  "), plain(&text)])?;
         }
         for entry in agent.expiring.iter().filter(|_| self.is_verbose) {
             let path = as_operand(&entry.path).display().to_string();
             let size = format_size(entry.size);
             printer.write_line(&[plain("    "), plain(&path), dim(&format!("  {size}"))])?;
         }
-        write_wrapped(
-            printer,
-            OutputRole::Plain,
-            "  stay",
-            &agent.describe_kept(self.overview.days),
-        )
+        match agent.describe_kept(self.overview.days).join(", ") {
+            none if none.is_empty() => Ok(()),
+            kept => printer.write_line(&[plain("  stay    "), plain(&kept)]),
+        }
     }
 
     fn write_shorter(&self, printer: &mut Printer<'_>) -> io::Result<()> {
@@ -235,36 +226,6 @@ impl Document for PruneDocument<'_> {
         }
         self.write_end(printer)
     }
-}
-
-/// Writes a label and a list of texts, separated by commas; a text that does not fit begins a new
-/// line.
-fn write_wrapped(
-    printer: &mut Printer<'_>,
-    role: OutputRole,
-    label: &str,
-    parts: &[String],
-) -> io::Result<()> {
-    let mut label = format!("{label:LABEL_WIDTH$}");
-    let mut line = String::new();
-    for (number, part) in parts.iter().enumerate() {
-        let comma = if number + 1 < parts.len() { "," } else { "" };
-        let width = LABEL_WIDTH + line.width() + 1 + part.width() + comma.len();
-        if !line.is_empty() && width > TEXT_WIDTH {
-            printer.write_line(&[(role, &label), plain(&line)])?;
-            label = " ".repeat(LABEL_WIDTH);
-            line.clear();
-        }
-        if !line.is_empty() {
-            line.push(' ');
-        }
-        line.push_str(part);
-        line.push_str(comma);
-    }
-    if line.is_empty() {
-        return Ok(());
-    }
-    printer.write_line(&[(role, &label), plain(&line)])
 }
 
 pub(in crate::cli) fn run(context: &mut CommandContext<'_>, args: &PruneArgs) -> CommandResult {

@@ -14,8 +14,8 @@ pub enum ColourDepth {
     TrueColour,
 }
 
-/// The 16 colours, as terminals show them by default.
-const ANSI_COLOURS: [(Color, [u8; 3]); 16] = [
+/// The 16 colours in the order of their numbers, as terminals show them by default.
+pub const ANSI_COLOURS: [(Color, [u8; 3]); 16] = [
     (Color::Black, [0, 0, 0]),
     (Color::Red, [205, 0, 0]),
     (Color::Green, [0, 205, 0]),

@@ -11,7 +11,7 @@ use super::TerminalFeatures;
 use super::ascii;
 use super::scroll::ScrollMove;
 use crate::console::model::Model;
-use crate::console::theme::{Role, Theme};
+use crate::console::theme::{ANSI_COLOURS, Role, Theme};
 use crate::console::view;
 
 /// The terminal applies the bytes between these two at once.
@@ -370,27 +370,16 @@ fn style_codes((fg, bg, modifiers): CellStyle, (next_fg, next_bg, next): CellSty
 
 /// Returns the code of a colour; `base` is 30 for the foreground and 40 for the background.
 fn colour_code(colour: Color, base: u8) -> String {
-    let plain = |number: u8| (base + number).to_string();
-    let bright = |number: u8| (base + 60 + number).to_string();
     match colour {
-        Color::Reset => plain(9),
-        Color::Black => plain(0),
-        Color::Red => plain(1),
-        Color::Green => plain(2),
-        Color::Yellow => plain(3),
-        Color::Blue => plain(4),
-        Color::Magenta => plain(5),
-        Color::Cyan => plain(6),
-        Color::Gray => plain(7),
-        Color::DarkGray => bright(0),
-        Color::LightRed => bright(1),
-        Color::LightGreen => bright(2),
-        Color::LightYellow => bright(3),
-        Color::LightBlue => bright(4),
-        Color::LightMagenta => bright(5),
-        Color::LightCyan => bright(6),
-        Color::White => bright(7),
+        Color::Reset => (base + 9).to_string(),
         Color::Indexed(index) => format!("{};5;{index}", base + 8),
         Color::Rgb(red, green, blue) => format!("{};2;{red};{green};{blue}", base + 8),
+        named => {
+            let number = ANSI_COLOURS.iter().position(|(it, _)| *it == named);
+            match number.unwrap_or(0) as u8 {
+                plain @ ..8 => (base + plain).to_string(),
+                bright => (base + 60 + bright - 8).to_string(),
+            }
+        }
     }
 }
