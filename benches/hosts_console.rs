@@ -130,13 +130,11 @@ fn main() {
     while Instant::now() < end {
         let wait = next_key.saturating_duration_since(Instant::now());
         if let Ok(event) = events.recv_timeout(wait) {
-            let msg = match event {
+            match &event {
                 FleetEvent::Observed(some) => {
                     seen.extend(some.iter().map(|it| it.agent.clone()));
-                    Msg::AgentsObserved(some)
                 }
-                FleetEvent::Confirmed { agents, at } => Msg::AgentsConfirmed { agents, at },
-                FleetEvent::HostsChanged(some) => Msg::HostsChanged(some),
+                FleetEvent::Confirmed { .. } | FleetEvent::HostsChanged(_) => {}
                 FleetEvent::ConfigChanged
                 | FleetEvent::PausesChanged
                 | FleetEvent::StatesRecorded
@@ -144,8 +142,8 @@ fn main() {
                 | FleetEvent::Notice(_) => {
                     continue;
                 }
-            };
-            update(&mut model, moment(), msg);
+            }
+            update(&mut model, moment(), Msg::Fleet(event));
             if all.is_none() && seen.len() == living {
                 all = Some(began.elapsed());
                 end = Instant::now() + Duration::from_secs(10);

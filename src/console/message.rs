@@ -33,7 +33,7 @@ use crate::console::keys::key::Key;
 use crate::console::shell::external_copy::KeptCopy;
 use crate::engine::{
     AgentTimeline, BaselineFile, BaselineList, BaselineVersion, ConnectionSetting, DraftId, Engine,
-    FindingCounts, HistoryEntry, HostStatus, IndexProgress, MemoryAddress, NextRuleChange,
+    FindingCounts, FleetEvent, HistoryEntry, IndexProgress, MemoryAddress, NextRuleChange,
     Observation, OpenedBaseline, Plan, PruneReport, RecordedEntries, RetentionOverview,
     RunProgress, RunReport, SavedObservations, SealMatch, SearchRelaxation, TextSource,
     TimelineSubject, Verification, VerifyProgress,
@@ -54,15 +54,8 @@ pub enum Msg {
     Resized(u16, u16),
     /// The time that [`super::update::next_wake`] returned has come.
     Tick,
-    /// Current observations of agents.
-    AgentsObserved(Vec<Observation>),
-    /// Agents of a host are still as observed last.
-    AgentsConfirmed {
-        /// Their names.
-        agents: Vec<String>,
-        /// Time of the poll.
-        at: DateTime<FixedOffset>,
-    },
+    /// What the watcher of the fleet reports.
+    Fleet(FleetEvent),
     /// Observations saved by the previous session.
     SavedObservationsLoaded(SavedObservations),
     /// Reply to [`Effect::PrepareTexts`].
@@ -109,8 +102,6 @@ pub enum Msg {
     ScheduleChanged(ScheduleChange, Result<(), Error>),
     /// The baselines of which the operator left a text that was not saved.
     DraftsFound(Vec<String>),
-    /// Changed connection status of hosts.
-    HostsChanged(Vec<HostStatus>),
     /// The baselines, or why they cannot be listed.
     BaselinesLoaded(Result<Box<BaselineList>, String>),
     /// Versions of a baseline, newest first.
@@ -185,14 +176,6 @@ pub enum Msg {
     TextsMerged(String, Result<(Vec<u8>, bool), String>),
     /// Message for the operator.
     Reported(MessageLevel, String),
-    /// The config file changed; the effect runner reads it.
-    ConfigChanged,
-    /// Pauses or skips of scheduled resets changed on the disk.
-    PausesChanged,
-    /// State changes were recorded, by this console or another process.
-    StatesRecorded,
-    /// Runs were recorded, by this console or another process.
-    LedgerChanged,
     /// The changed config is valid; the effect runner adopts its engine.
     ConfigReloaded(Arc<Engine>),
     /// The changed config is invalid; the previous one stays in force.

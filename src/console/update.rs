@@ -46,7 +46,7 @@ use crate::config::{Diagnostic, DiagnosticLevel};
 use crate::console::agent_row::AgentRow;
 use crate::console::keys::key::Key;
 use crate::console::keys::key_guard::KeyGuard;
-use crate::engine::{Observation, SavedObservations};
+use crate::engine::{FleetEvent, Observation, SavedObservations};
 
 /// Delay, once all agents are read, until the cursor is pinned: by then the operator has
 /// seen which agent it is on.
@@ -114,14 +114,7 @@ fn handle_message(model: &mut Model, msg: Msg) -> Vec<Effect> {
         }
         Msg::Resized(columns, rows) => handle_resize(model, (columns, rows)),
         Msg::Tick => return handle_tick(model),
-        Msg::AgentsObserved(observations) => return handle_observations(model, observations),
-        Msg::AgentsConfirmed { agents, at } => {
-            for agent in &agents {
-                if let Some(place) = model.rows.place(agent) {
-                    model.rows.confirm(place, at);
-                }
-            }
-        }
+        Msg::Fleet(event) => return handle_fleet_event(model, event),
         Msg::SavedObservationsLoaded(observations) => {
             handle_saved_observations(model, observations);
         }
@@ -169,24 +162,10 @@ fn handle_message(model: &mut Model, msg: Msg) -> Vec<Effect> {
         Msg::ScheduleLoaded(number, loaded) => {
             log::update::schedule::handle_loaded(model, number, loaded);
         }
-        Msg::PausesChanged => {
-            return log::update::schedule::handle_pauses_changed(model)
-                .into_iter()
-                .collect();
-        }
-        // A run of this console loads the log at its end.
-        Msg::LedgerChanged if model.reset.is_running() => {}
-        Msg::LedgerChanged => return vec![Effect::LoadLog],
-        Msg::StatesRecorded => return log::update::refresh_report(model).into_iter().collect(),
         Msg::ScheduleChanged(change, outcome) => {
             return log::update::schedule::handle_changed(model, &change, outcome);
         }
         Msg::DraftsFound(names) => editor::update::report_left_drafts(model, &names),
-        Msg::HostsChanged(statuses) => {
-            for status in statuses {
-                hosts::update::handle_host_status(model, status);
-            }
-        }
         // The verification lists the baselines as well.
         Msg::BaselinesLoaded(list) => verify::update::change_keeping_cursor(model, |model| {
             baselines::update::handle_list(model, list);
@@ -286,8 +265,8 @@ fn handle_message(model: &mut Model, msg: Msg) -> Vec<Effect> {
         }
         Msg::Reported(level, text) => model.report(level, text),
         Msg::PromptEvent(event) => return question::handle_prompt_event(model, event),
-        // The effect runner intercepts them.
-        Msg::ConfigChanged | Msg::ConfigReloaded(_) => {}
+        // The effect runner intercepts it.
+        Msg::ConfigReloaded(_) => {}
         Msg::ConfigInvalid(problems) => handle_config_invalid(model, problems),
         Msg::ConfigAdopted(fleet, rows, read_only) => {
             archives::update::reload(model);
@@ -316,6 +295,39 @@ fn handle_message(model: &mut Model, msg: Msg) -> Vec<Effect> {
             let quit = [Effect::CancelRun, Effect::Quit];
             return draft.into_iter().chain(quit).collect();
         }
+    }
+    Vec::new()
+}
+
+fn handle_fleet_event(model: &mut Model, event: FleetEvent) -> Vec<Effect> {
+    match event {
+        FleetEvent::Observed(observations) => return handle_observations(model, observations),
+        FleetEvent::Confirmed { agents, at } => {
+            for agent in &agents {
+                if let Some(place) = model.rows.place(agent) {
+                    model.rows.confirm(place, at);
+                }
+            }
+        }
+        FleetEvent::HostsChanged(statuses) => {
+            for status in statuses {
+                hosts::update::handle_host_status(model, status);
+            }
+        }
+        FleetEvent::PausesChanged => {
+            return log::update::schedule::handle_pauses_changed(model)
+                .into_iter()
+                .collect();
+        }
+        // A run of this console loads the log at its end.
+        FleetEvent::LedgerChanged if model.reset.is_running() => {}
+        FleetEvent::LedgerChanged => return vec![Effect::LoadLog],
+        FleetEvent::StatesRecorded => {
+            return log::update::refresh_report(model).into_iter().collect();
+        }
+        // The effect runner intercepts it.
+        FleetEvent::ConfigChanged => {}
+        FleetEvent::Notice(text) => model.report_warning(text),
     }
     Vec::new()
 }

@@ -28,8 +28,8 @@ use memory_shepherd::console::view;
 use memory_shepherd::console::widgets::plan_pane::Confirmation;
 use memory_shepherd::engine::{
     AgentDetail, BaselineDraft, BaselineFile, BaselineList, BaselineUser, DraftId, FileState,
-    FindingCounts, FoundDrafts, Observation, OpenedBaseline, Operation, Plan, PlannedFile,
-    Protection, SealMatch, State, StepAction,
+    FindingCounts, FleetEvent, FoundDrafts, Observation, OpenedBaseline, Operation, Plan,
+    PlannedFile, Protection, SealMatch, State, StepAction,
 };
 use memory_shepherd::layouts::{ArgumentSpec, Collection, FileEdit, MemoryItem, OperationSpec};
 use memory_shepherd::transport::sftp::askpass::{self, Question};
@@ -461,7 +461,7 @@ impl TestConsole {
             seen
         });
         let stamped = stamped.collect();
-        self.send(Msg::AgentsObserved(stamped))
+        self.send(Msg::Fleet(FleetEvent::Observed(stamped)))
     }
 
     /// Answers the most recent plan request.

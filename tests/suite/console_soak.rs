@@ -27,8 +27,8 @@ use memory_shepherd::console::shell::terminal::{Painter, TerminalFeatures};
 use memory_shepherd::console::text;
 use memory_shepherd::console::theme::Theme;
 use memory_shepherd::engine::{
-    Outcome, Reachability, RunDiff, RunDiffSide, RunProgress, RunStage as Step, ScratchRequest,
-    State, UndoMode,
+    FleetEvent, Outcome, Reachability, RunDiff, RunDiffSide, RunProgress, RunStage as Step,
+    ScratchRequest, State, UndoMode,
 };
 use memory_shepherd::layouts::{Collection, HealthFinding, HealthSeverity, ItemContent};
 use memory_shepherd::transport::sftp::askpass;
@@ -251,7 +251,11 @@ impl ConsoleSoak {
                     Reachability::HostKeyMismatch,
                 ];
                 let reach = self.pick(&reach);
-                Msg::HostsChanged(vec![host_status(self.pick(&HOSTS), reach, &[name])])
+                Msg::Fleet(FleetEvent::HostsChanged(vec![host_status(
+                    self.pick(&HOSTS),
+                    reach,
+                    &[name],
+                )]))
             }
             8 => {
                 let id = self.numbers.below(4) as u64;

@@ -30,8 +30,8 @@ use memory_shepherd::console::update::update;
 use memory_shepherd::console::{initial_model, load_runs, summarize_findings, text, view};
 use memory_shepherd::demo;
 use memory_shepherd::engine::{
-    BaselineList, Engine, EngineSetup, FileOwner, HostStatus, Plan, RunProgress, ScratchRequest,
-    SearchRequest, State, Trigger, UndoTarget,
+    BaselineList, Engine, EngineSetup, FileOwner, FleetEvent, HostStatus, Plan, RunProgress,
+    ScratchRequest, SearchRequest, State, Trigger, UndoTarget,
 };
 use memory_shepherd::transport::local::LocalTransport;
 use memory_shepherd::transport::sftp::PerHostTransports;
@@ -116,14 +116,14 @@ impl ScriptedConsole<'_> {
             pending_messages: Vec::new(),
         };
         show.observe_all();
-        show.send(Msg::HostsChanged(
+        show.send(Msg::Fleet(FleetEvent::HostsChanged(
             engine
                 .hosts()
                 .host_statuses()
                 .into_iter()
                 .map(with_fixed_host)
                 .collect(),
-        ));
+        )));
         show.send_log();
         show
     }
@@ -138,7 +138,7 @@ impl ScriptedConsole<'_> {
             }
             seen
         });
-        self.send(Msg::AgentsObserved(observations.collect()));
+        self.send(Msg::Fleet(FleetEvent::Observed(observations.collect())));
     }
 
     /// Lists jobs as not ended.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::{Model, Moment, Screen};
 use crate::console::message::{Effect, Msg};
 use crate::console::screens::reset::state::ResetStage;
-use crate::engine::HostStatus;
+use crate::engine::{FleetEvent, HostStatus};
 
 /// Age from which a job is shown.
 const MIN_SHOWN_DURATION: Duration = Duration::from_secs(1);
@@ -59,12 +59,12 @@ impl BackgroundJobs {
 /// Follows what a message says of reads and connections.
 pub fn follow_message(model: &mut Model, msg: &Msg) {
     match msg {
-        Msg::AgentsObserved(seen) => {
+        Msg::Fleet(FleetEvent::Observed(seen)) => {
             for seen in seen {
                 model.background_jobs.agent_reads.remove(&seen.agent);
             }
         }
-        Msg::HostsChanged(hosts) => follow_connections(model, hosts),
+        Msg::Fleet(FleetEvent::HostsChanged(hosts)) => follow_connections(model, hosts),
         Msg::ConfigAdopted(_, rows, _) => {
             // The engine of the previous config works no longer.
             model.background_jobs = BackgroundJobs::default();

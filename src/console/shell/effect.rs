@@ -589,7 +589,7 @@ impl EffectRunner {
     /// Handles messages about a changed config; returns all others.
     pub fn intercept(&mut self, msg: Msg) -> Option<Msg> {
         match msg {
-            Msg::ConfigChanged => {
+            Msg::Fleet(FleetEvent::ConfigChanged) => {
                 self.reload_config();
                 None
             }
@@ -734,20 +734,6 @@ fn effect_name(effect: &Effect) -> String {
 /// Whether a run has not ended yet. A panic ends it as well.
 fn is_run_active(run: &RunHandle) -> bool {
     matches!(run.try_recv(), Err(TryRecvError::Empty))
-}
-
-/// Converts an event of the fleet watcher to a message.
-pub fn fleet_event_message(event: FleetEvent) -> Msg {
-    match event {
-        FleetEvent::Observed(seen) => Msg::AgentsObserved(seen),
-        FleetEvent::Confirmed { agents, at } => Msg::AgentsConfirmed { agents, at },
-        FleetEvent::HostsChanged(hosts) => Msg::HostsChanged(hosts),
-        FleetEvent::ConfigChanged => Msg::ConfigChanged,
-        FleetEvent::PausesChanged => Msg::PausesChanged,
-        FleetEvent::StatesRecorded => Msg::StatesRecorded,
-        FleetEvent::LedgerChanged => Msg::LedgerChanged,
-        FleetEvent::Notice(text) => Msg::Reported(MessageLevel::Warn, text),
-    }
 }
 
 /// Returns the properties of the fleet that the console shows.

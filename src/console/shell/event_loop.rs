@@ -9,7 +9,7 @@ use crossbeam_channel::{Receiver, after, never, select};
 use crossterm::event::{Event as TerminalEvent, KeyEventKind};
 use signal_hook::consts::{SIGCONT, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGWINCH};
 
-use super::effect::{EffectRunner, Loaded, LoadedTheme, RunHandle, fleet_event_message};
+use super::effect::{EffectRunner, Loaded, LoadedTheme, RunHandle};
 use super::external_copy::ExternalCopy;
 use super::external_tools::{ChildChange, ExternalTools, ForegroundChild, InputPause};
 use super::input::InputEvent;
@@ -213,7 +213,7 @@ impl Console {
                     }
                 },
                 recv(fleet_events) -> event => {
-                    let msg = event.ok().map(fleet_event_message);
+                    let msg = event.ok().map(Msg::Fleet);
                     if !self.apply_background_messages(msg, inbox, screen)? {
                         return Ok(());
                     }
@@ -271,13 +271,7 @@ impl Console {
     }
 
     fn next_message(&self, inbox: &Receiver<Msg>) -> Option<Msg> {
-        let next_event = || {
-            self.runner
-                .fleet_events()
-                .try_recv()
-                .ok()
-                .map(fleet_event_message)
-        };
+        let next_event = || self.runner.fleet_events().try_recv().ok().map(Msg::Fleet);
         inbox.try_recv().ok().or_else(next_event)
     }
 

@@ -18,8 +18,8 @@ use memory_shepherd::console::screens::archives::state::{
 };
 use memory_shepherd::console::screens::reset::state::PlanRequest;
 use memory_shepherd::engine::{
-    EntryComparison, Outcome, RecordedEntries, SearchRelaxation, State, TextSource, UndoMode,
-    UndoTarget,
+    EntryComparison, FleetEvent, Outcome, RecordedEntries, SearchRelaxation, State, TextSource,
+    UndoMode, UndoTarget,
 };
 use memory_shepherd::lint::ScanSummary;
 
@@ -327,7 +327,10 @@ fn run_of_another_process_searches_and_lists_again() {
     let mut console = console_with_found("token", &[("scout", 1)]);
     let run = |id| crate::engine_samples::run_summary(id, 5, &[("scout", Outcome::Ok)]);
     console.send(Msg::LogLoaded(Ok(vec![run("00000001")])));
-    assert_eq!(console.send(Msg::LedgerChanged), [Effect::LoadLog]);
+    assert_eq!(
+        console.send(Msg::Fleet(FleetEvent::LedgerChanged)),
+        [Effect::LoadLog]
+    );
     let runs = vec![run("00000002"), run("00000001")];
     let effects = console.send(Msg::LogLoaded(Ok(runs.clone())));
     assert_eq!(searches(&effects), ["token"]);

@@ -15,8 +15,8 @@ use memory_shepherd::console::screens::log::state::MessageLevel;
 use memory_shepherd::console::screens::reset::state::ResetStage;
 use memory_shepherd::console::shell::external_copy::{ExternalCopy, KeptCopy};
 use memory_shepherd::engine::{
-    FileState, OpenedBaseline, Operation, Outcome, Protection, Reachability, SealMatch, State,
-    UndoMode,
+    FileState, FleetEvent, OpenedBaseline, Operation, Outcome, Protection, Reachability, SealMatch,
+    State, UndoMode,
 };
 
 use super::{BASELINE, SECOND, console_with_run, console_with_texts};
@@ -787,7 +787,7 @@ fn hanging_host_shows_connecting_since() {
     let mut status = host_status("harbour", Reachability::Unknown, &["charlie"]);
     status.connection.is_connecting = true;
     console.press("7");
-    console.send(Msg::HostsChanged(vec![status.clone()]));
+    console.send(Msg::Fleet(FleetEvent::HostsChanged(vec![status.clone()])));
     console.advance(90 * SECOND);
     let since = console.now - 90 * SECOND;
     let jobs = &console.model.background_jobs.visible;
@@ -798,12 +798,12 @@ fn hanging_host_shows_connecting_since() {
     );
     // ssh waits for the operator, not for the host.
     status.connection.pending_prompt = Some("a passphrase");
-    console.send(Msg::HostsChanged(vec![status.clone()]));
+    console.send(Msg::Fleet(FleetEvent::HostsChanged(vec![status.clone()])));
     console.advance(SECOND);
     assert!(shown_jobs(&console).contains(&"harbour: waiting for an answer"));
     assert!(!shown_jobs(&console).contains(&"connecting to harbour"));
     status.connection.is_connecting = false;
-    console.send(Msg::HostsChanged(vec![status]));
+    console.send(Msg::Fleet(FleetEvent::HostsChanged(vec![status])));
     console.advance(SECOND);
     let shown = shown_jobs(&console);
     assert!(
@@ -824,7 +824,7 @@ fn jobs_of_hosts_with_one_name_end() {
         first.connection.is_connecting = is_connecting;
         second.connection.is_connecting = is_connecting;
         for status in [&first, &second] {
-            console.send(Msg::HostsChanged(vec![status.clone()]));
+            console.send(Msg::Fleet(FleetEvent::HostsChanged(vec![status.clone()])));
         }
         console.advance(2 * SECOND);
         let shown = shown_jobs(&console).into_iter();

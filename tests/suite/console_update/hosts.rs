@@ -10,7 +10,7 @@ use memory_shepherd::console::screen::Screen;
 use memory_shepherd::console::screens::hosts;
 use memory_shepherd::console::screens::log::state::MessageLevel;
 use memory_shepherd::console::widgets::plan_pane::Confirmation;
-use memory_shepherd::engine::{ConnectionSetting, HostStatus, Reachability, State};
+use memory_shepherd::engine::{ConnectionSetting, FleetEvent, HostStatus, Reachability, State};
 use memory_shepherd::transport::sftp::askpass;
 use memory_shepherd::transport::{FailureCause, TransportError};
 
@@ -43,10 +43,10 @@ fn fleet_on_hosts(reach: Reachability) -> TestConsole {
         seen
     });
     console.observe(remote.to_vec());
-    console.send(Msg::HostsChanged(vec![
+    console.send(Msg::Fleet(FleetEvent::HostsChanged(vec![
         host_status("box", Reachability::Connected, &["charlie", "delta"]),
         host_status("far", Reachability::Connected, &["echo"]),
-    ]));
+    ])));
     if reach != Reachability::Connected {
         set_reachability(&mut console, reach);
     }
@@ -55,11 +55,11 @@ fn fleet_on_hosts(reach: Reachability) -> TestConsole {
 
 /// Sets the connection state of `box`.
 fn set_reachability(console: &mut TestConsole, reach: Reachability) {
-    console.send(Msg::HostsChanged(vec![host_status(
+    console.send(Msg::Fleet(FleetEvent::HostsChanged(vec![host_status(
         "box",
         reach,
         &["charlie", "delta"],
-    )]));
+    )])));
     let state = match reach {
         Reachability::Unreachable => State::Unreach,
         Reachability::HostKeyMismatch => State::HostKey,
@@ -87,7 +87,7 @@ fn host_loss_and_return_are_each_reported_once() {
         // Between two attempts, and during one.
         away.connection.failures = failures;
         away.connection.is_connecting = failures % 2 == 0;
-        console.send(Msg::HostsChanged(vec![away.clone()]));
+        console.send(Msg::Fleet(FleetEvent::HostsChanged(vec![away.clone()])));
     }
     assert_eq!(
         log(&console),
@@ -112,11 +112,11 @@ fn host_loss_and_return_are_each_reported_once() {
 #[test]
 fn never_reached_host_is_reported_unreachable() {
     let mut console = fleet_of_four();
-    console.send(Msg::HostsChanged(vec![host_status(
+    console.send(Msg::Fleet(FleetEvent::HostsChanged(vec![host_status(
         "box",
         Reachability::Unreachable,
         &["alpha"],
-    )]));
+    )])));
     assert_eq!(
         log(&console),
         [(
@@ -133,7 +133,7 @@ fn local_setup_error_is_not_blamed_on_host() {
     let why = "ssh is not installed here, and agents on other hosts need it";
     let error = Error::new(ErrorKind::Host, why);
     status.connection.error = Some(TransportError::new(FailureCause::Refused, error));
-    console.send(Msg::HostsChanged(vec![status]));
+    console.send(Msg::Fleet(FleetEvent::HostsChanged(vec![status])));
     let said = format!("box:2222 cannot be used: {why}");
     assert_eq!(log(&console), [(MessageLevel::Error, said.as_str())]);
 }
@@ -142,11 +142,11 @@ fn local_setup_error_is_not_blamed_on_host() {
 fn host_of_previous_config_is_ignored() {
     let mut console = fleet_of_four();
     assert!(!makes_dirty(&mut console, |console| {
-        console.send(Msg::HostsChanged(vec![host_status(
+        console.send(Msg::Fleet(FleetEvent::HostsChanged(vec![host_status(
             "old",
             Reachability::Unreachable,
             &["nobody"],
-        )]));
+        )])));
     }));
     assert!(console.model.hosts.sorted_statuses().is_empty());
 }
@@ -257,11 +257,11 @@ fn hosts_cursor_follows_its_host() {
     assert_eq!(current(&console), "box");
     console.press("j");
     assert_eq!(current(&console), "far");
-    console.send(Msg::HostsChanged(vec![host_status(
+    console.send(Msg::Fleet(FleetEvent::HostsChanged(vec![host_status(
         "far",
         Reachability::Unreachable,
         &["echo"],
-    )]));
+    )])));
     assert_eq!(current(&console), "far");
     assert_eq!(console.model.hosts.cursor_index(), 0);
     console.press("j");
@@ -328,7 +328,7 @@ fn idle_hosts_screen_redraws_only_on_age_change() {
         let same = host_status("box", Reachability::Unreachable, &["charlie", "delta"]);
         assert!(!makes_dirty(&mut console, |console| {
             console.now += SECOND;
-            console.send(Msg::HostsChanged(vec![same.clone()]));
+            console.send(Msg::Fleet(FleetEvent::HostsChanged(vec![same.clone()])));
             console.send(Msg::Tick);
         }));
         let drawn = makes_dirty(&mut console, |console| {
@@ -356,7 +356,7 @@ fn asking_host_is_not_said_to_be_silent_or_barred() {
             FailureCause::Unreachable,
             Error::new(ErrorKind::Host, old_failure),
         ));
-        console.send(Msg::HostsChanged(vec![asks]));
+        console.send(Msg::Fleet(FleetEvent::HostsChanged(vec![asks])));
         let fleet = console.screen_text();
         assert!(!fleet.contains("did not answer"), "{fleet}");
         assert!(!fleet.contains("nothing was read or sent"), "{fleet}");
@@ -370,7 +370,9 @@ fn asking_host_is_not_said_to_be_silent_or_barred() {
 #[test]
 fn asking_host_says_so_until_answered() {
     let mut console = fleet_on_hosts(Reachability::Connected);
-    console.send(Msg::HostsChanged(vec![asking_host_status()]));
+    console.send(Msg::Fleet(FleetEvent::HostsChanged(vec![
+        asking_host_status(),
+    ])));
     assert_eq!(hosts::state::status_label(&asking_host_status()), "ASKS");
     assert_eq!(
         hosts::state::next_attempt_text(
@@ -395,11 +397,11 @@ fn asking_host_says_so_until_answered() {
     };
     assert_eq!(word(&console), "CONNECTING");
     // The outcome is reported once.
-    console.send(Msg::HostsChanged(vec![host_status(
+    console.send(Msg::Fleet(FleetEvent::HostsChanged(vec![host_status(
         "box",
         Reachability::Unknown,
         &["charlie", "delta"],
-    )]));
+    )])));
     assert_eq!(console.message_text(), "answer sent");
     set_reachability(&mut console, Reachability::Connected);
     assert_eq!(console.message_text(), format!("{login} is up"));
@@ -454,7 +456,9 @@ fn answer_key_opens_question_of_host_under_cursor() {
 #[test]
 fn unanswered_host_is_retried_only_by_key() {
     let mut console = fleet_on_hosts(Reachability::Connected);
-    console.send(Msg::HostsChanged(vec![asking_host_status()]));
+    console.send(Msg::Fleet(FleetEvent::HostsChanged(vec![
+        asking_host_status(),
+    ])));
     console.ask(passphrase_question(
         1,
         &asking_host_status().host.authority(),
@@ -465,7 +469,7 @@ fn unanswered_host_is_retried_only_by_key() {
     let mut barred = host_status("box", Reachability::Unreachable, &["charlie", "delta"]);
     barred.connection.is_blocked = true;
     barred.connection.next_attempt = None;
-    console.send(Msg::HostsChanged(vec![barred.clone()]));
+    console.send(Msg::Fleet(FleetEvent::HostsChanged(vec![barred.clone()])));
     assert_eq!(console.message_text(), said, "nothing went away");
     assert_eq!(
         hosts::state::next_attempt_text(&barred, minutes_before(0), &Keymap::default()),
@@ -525,7 +529,7 @@ fn open_question_replaces_hint_of_earlier_failure() {
     .with_hint("read the agent again to get the question again");
     let failure = TransportError::new(FailureCause::Unreachable, error);
     asking.connection.error = Some(failure);
-    console.send(Msg::HostsChanged(vec![asking]));
+    console.send(Msg::Fleet(FleetEvent::HostsChanged(vec![asking])));
     console.press("8");
     let screen = console.screen_text();
     assert!(!screen.contains("was not answered"), "{screen}");
@@ -548,7 +552,7 @@ fn enter_distinguishes_hosts_of_one_name() {
         let rows = &mut console.model.rows;
         rows.change(place, |row| row.address.login = Some(login));
     }
-    console.send(Msg::HostsChanged(vec![other]));
+    console.send(Msg::Fleet(FleetEvent::HostsChanged(vec![other])));
     console.press("8 Enter");
     assert_eq!(console.model.fleet.filter, "host:=root@box:2222");
     assert_eq!(agent_order(&console.model), ["echo"]);

@@ -15,7 +15,7 @@ use memory_shepherd::console::screens::fleet::visible_agents::{
     fleet_cursor_index, fleet_height, shows_agent,
 };
 use memory_shepherd::console::update::perform_command;
-use memory_shepherd::engine::{Outcome, Plan, Reachability, State, UndoMode};
+use memory_shepherd::engine::{FleetEvent, Outcome, Plan, Reachability, State, UndoMode};
 use proptest::prelude::*;
 
 use super::{console_with_run, console_with_texts};
@@ -246,7 +246,7 @@ fn rebound_keys_leave_no_default_key_in_messages() {
     let mut console = fleet_of_four();
     console.model.preferences = preferences;
     let changed_key = host_status("harbour", Reachability::HostKeyMismatch, &["alpha"]);
-    console.send(Msg::HostsChanged(vec![changed_key]));
+    console.send(Msg::Fleet(FleetEvent::HostsChanged(vec![changed_key])));
     texts.push(("host key".to_string(), console.message_text().to_string()));
     console.ask(passphrase_question(1, "harbour"));
     texts.push(("question".to_string(), console.message_text().to_string()));

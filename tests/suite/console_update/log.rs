@@ -4,7 +4,7 @@ use memory_shepherd::console::screens::log::state::{LogRow, MessageLevel, RunSum
 
 use memory_shepherd::console::message::{Effect, Msg};
 use memory_shepherd::console::screens::reset::state::ResetStage;
-use memory_shepherd::engine::{Outcome, State};
+use memory_shepherd::engine::{FleetEvent, Outcome, State};
 
 use super::{MINUTE, console_with_run, makes_dirty};
 use crate::console_fixture::{TestConsole, fleet_of_four};
@@ -41,11 +41,14 @@ fn log_loads_the_report_only_while_it_is_open() {
     let mut console = fleet_of_four();
     let loaded = || Msg::LogLoaded(Ok(vec![run_summary("aaaa", 10, &[("alpha", Outcome::Ok)])]));
     assert!(!console.send(loaded()).contains(&Effect::LoadReport));
-    assert_eq!(console.send(Msg::StatesRecorded), []);
+    assert_eq!(console.send(Msg::Fleet(FleetEvent::StatesRecorded)), []);
     console.press("7");
     assert!(console.send(loaded()).contains(&Effect::LoadReport));
     // A seal ends a state that the report read with the ledger shows as going on.
-    assert_eq!(console.send(Msg::StatesRecorded), [Effect::LoadReport]);
+    assert_eq!(
+        console.send(Msg::Fleet(FleetEvent::StatesRecorded)),
+        [Effect::LoadReport]
+    );
     let report = || Msg::ReportLoaded(Ok((&fleet_report("alpha", "a reason")).into()));
     console.send(report());
     assert!(!makes_dirty(&mut console, |console| drop(

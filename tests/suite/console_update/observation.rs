@@ -7,7 +7,7 @@ use memory_shepherd::console::screens::fleet::state::FleetConfig;
 use memory_shepherd::base::digest::Digest;
 use memory_shepherd::console::message::{Effect, Msg};
 use memory_shepherd::console::screens::reset::state::ResetStage;
-use memory_shepherd::engine::{MemoryAddress, Observation, State};
+use memory_shepherd::engine::{FleetEvent, MemoryAddress, Observation, State};
 
 use super::{
     BASELINE, MEMORY, MINUTE, SECOND, agent_order, console_with_run, cursor_agent, makes_dirty,
@@ -56,10 +56,10 @@ fn stale_or_unknown_observation_is_ignored() {
     let mut old = observation_of("alpha", State::Tampered);
     old.generation = 0;
     assert!(!makes_dirty(&mut console, |console| {
-        console.send(Msg::AgentsObserved(vec![
+        console.send(Msg::Fleet(FleetEvent::Observed(vec![
             old,
             observation_of("nobody", State::Tampered),
-        ]));
+        ])));
     }));
     assert_eq!(
         console.model.find_row("alpha").unwrap().state(),

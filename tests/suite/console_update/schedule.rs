@@ -8,7 +8,7 @@ use memory_shepherd::console::overlay::Overlay;
 use memory_shepherd::console::screen::Screen;
 use memory_shepherd::console::screens::log::state::schedule::TimerRow;
 use memory_shepherd::console::screens::reset::state::PlanRequest;
-use memory_shepherd::engine::{Outcome, Trigger};
+use memory_shepherd::engine::{FleetEvent, Outcome, Trigger};
 use memory_shepherd::unattended::schedule::{
     GroupSchedule, HeldAgent, ScheduleAction, ScheduleHold, ScheduleOverview, UnitScope,
 };
@@ -459,7 +459,7 @@ fn paused_timer_cannot_be_skipped() {
 fn each_change_of_pauses_reads_the_schedule() {
     let mut console = console_with_schedule(common_schedule());
     for number in [1, 2] {
-        let effects = console.send(Msg::PausesChanged);
+        let effects = console.send(Msg::Fleet(FleetEvent::PausesChanged));
         assert_eq!(effects, [Effect::LoadSchedule(number)]);
     }
 }
@@ -467,10 +467,13 @@ fn each_change_of_pauses_reads_the_schedule() {
 #[test]
 fn pause_by_another_process_reads_the_schedule() {
     let mut console = console_with_schedule(common_schedule());
-    assert_eq!(console.send(Msg::PausesChanged), [Effect::LoadSchedule(1)]);
+    assert_eq!(
+        console.send(Msg::Fleet(FleetEvent::PausesChanged)),
+        [Effect::LoadSchedule(1)]
+    );
     // Nothing is read for a console that has not shown it yet.
     let mut console = fleet_of_four();
-    assert_eq!(console.send(Msg::PausesChanged), []);
+    assert_eq!(console.send(Msg::Fleet(FleetEvent::PausesChanged)), []);
 }
 
 #[test]

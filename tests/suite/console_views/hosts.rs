@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use memory_shepherd::console::message::Msg;
 use memory_shepherd::console::screens::hosts::state::NO_HOSTS_REASON;
-use memory_shepherd::engine::{ConnectionSetting, Reachability, State};
+use memory_shepherd::engine::{ConnectionSetting, FleetEvent, Reachability, State};
 
 use super::agent::{
     BASELINE, NOTES, memory_from_baseline, open_agent, open_drifted_agent, with_edited_rules,
@@ -69,7 +69,7 @@ fn fleet_on_hosts() -> TestConsole {
             let login = status.host.authority();
             rows.change(place, |row| row.address.login = Some(login));
         }
-        console.send(Msg::HostsChanged(vec![status]));
+        console.send(Msg::Fleet(FleetEvent::HostsChanged(vec![status])));
     }
     console.advance(Duration::from_secs(1));
     console.model.last_message = None;
@@ -156,7 +156,7 @@ fn asking_and_unanswered_hosts_match_snapshot() {
         asks.connection.pending_prompt = Some("a password");
         let mut barred = host_status("vault", Reachability::Unreachable, &["log-digger"]);
         barred.connection.is_blocked = true;
-        console.send(Msg::HostsChanged(vec![asks, barred]));
+        console.send(Msg::Fleet(FleetEvent::HostsChanged(vec![asks, barred])));
         console.press("8");
     });
 }
@@ -170,7 +170,7 @@ fn hosts_of_one_name_are_distinguished() {
         &["an-agent-with-a-name-that-is-very-long-indeed"],
     );
     other.host.user = Some("op".to_string());
-    console.send(Msg::HostsChanged(vec![other]));
+    console.send(Msg::Fleet(FleetEvent::HostsChanged(vec![other])));
     let shown = rendered_text(&console, "terminal");
     assert!(shown.contains(" op@box:2222 "), "{shown}");
     assert!(shown.contains(" box:2222 "), "{shown}");

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use memory_shepherd::console::message::Msg;
 use memory_shepherd::console::screens::log::state::MessageLevel;
-use memory_shepherd::engine::{Outcome, Reachability, State};
+use memory_shepherd::engine::{FleetEvent, Outcome, Reachability, State};
 
 use super::agent::{BASELINE, open_agent};
 use super::{
@@ -35,7 +35,7 @@ fn background_jobs_match_snapshot() {
         console.list_jobs(&["texts of billing-bot"]);
         let mut hangs = host_status("10.0.0.61", Reachability::Unknown, &["researcher"]);
         hangs.connection.is_connecting = true;
-        console.send(Msg::HostsChanged(vec![hangs]));
+        console.send(Msg::Fleet(FleetEvent::HostsChanged(vec![hangs])));
         console.press("7");
         console.send(Msg::LogLoaded(Ok(vec![run_summary(
             "5a10c3d2",

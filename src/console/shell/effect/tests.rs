@@ -496,7 +496,11 @@ impl ReloadableFleet {
     }
 
     fn read(&mut self) -> Msg {
-        assert!(self.runner.intercept(Msg::ConfigChanged).is_none());
+        assert!(
+            self.runner
+                .intercept(Msg::Fleet(FleetEvent::ConfigChanged))
+                .is_none()
+        );
         self.wait_for(|msg| matches!(msg, Msg::ConfigReloaded(_) | Msg::ConfigInvalid(_)))
     }
 
@@ -650,14 +654,22 @@ fn missing_archive_is_trouble_on_every_screen() {
         seen.ledger_error
     );
     // It is said once, until the archive is there again.
-    update(&mut model, moment, Msg::AgentsObserved(vec![seen.clone()]));
+    update(
+        &mut model,
+        moment,
+        Msg::Fleet(FleetEvent::Observed(vec![seen.clone()])),
+    );
     assert_eq!(model.last_message.as_ref().unwrap().repeat_count, 1);
     let again = Observation {
         ledger_error: None,
         generation: seen.generation + 1,
         ..seen
     };
-    let effects = update(&mut model, moment, Msg::AgentsObserved(vec![again]));
+    let effects = update(
+        &mut model,
+        moment,
+        Msg::Fleet(FleetEvent::Observed(vec![again])),
+    );
     assert!(effects.contains(&Effect::LoadLog), "{effects:?}");
 }
 

@@ -302,7 +302,12 @@ fn changed_config_closes_the_open_collection() {
     fleet.request_items_of(Some("all"), (1, 0, 200));
     fleet.wait_for_items(1, 200);
     write_config(fleet.root.path(), &config_text("/agent/others"));
-    assert!(fleet.runner.intercept(Msg::ConfigChanged).is_none());
+    assert!(
+        fleet
+            .runner
+            .intercept(Msg::Fleet(FleetEvent::ConfigChanged))
+            .is_none()
+    );
     let reloaded = fleet.wait_for(|msg| matches!(msg, Msg::ConfigReloaded(_)).then_some(msg));
     assert!(fleet.runner.intercept(reloaded).is_none());
     let start = Instant::now();
