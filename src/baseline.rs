@@ -138,7 +138,7 @@ impl<'c> BaselineCache<'c> {
                 self.seal = OnceCell::new();
             }
             let bytes = read_below(directory, &path)?;
-            let baseline = Baseline::new(bytes, agent.separator());
+            let baseline = agent.cut_baseline(bytes);
             let fault = self.check_seal(agent, name, &baseline).err();
             Ok((baseline, fault))
         };

@@ -6,6 +6,7 @@ use std::path::{Component, Path, PathBuf};
 use super::{FindingsPolicy, ProtectLevel};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::reset_interval::ResetInterval;
+use crate::boundary::Baseline;
 
 /// One agent, including the settings that it inherits from the fleet. It has a memory that is reset,
 /// a memory of several files, or both.
@@ -142,6 +143,11 @@ impl Agent {
     pub fn separator(&self) -> &str {
         let reset = self.reset.as_ref();
         reset.map_or(DEFAULT_SEPARATOR, |reset| &reset.separator)
+    }
+
+    /// Cuts a version of its baseline where the memory's scratch begins.
+    pub fn cut_baseline(&self, bytes: Vec<u8>) -> Baseline {
+        Baseline::new(bytes, self.separator())
     }
 
     /// Returns the size limit of the memory that is reset, in bytes; no limit where there is none.

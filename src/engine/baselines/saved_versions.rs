@@ -206,7 +206,7 @@ impl Baselines {
         digest: Digest,
     ) -> Option<Baseline> {
         let bytes = self.context.baseline_versions().read_version(digest).ok()?;
-        Some(Baseline::new(bytes.to_vec(), agent.separator()))
+        Some(agent.cut_baseline(bytes.to_vec()))
     }
 
     /// Returns the versions that runs pushed to an agent or found in its memory, newest first. One

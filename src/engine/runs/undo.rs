@@ -13,7 +13,7 @@ use super::push::{KeptBytes, PushContent};
 use crate::archive::{EntryKind, WrittenEntry, strip_scratch_header};
 use crate::base::digest::Digest;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::boundary::{Baseline, BoundaryRule};
+use crate::boundary::BoundaryRule;
 use crate::config::Agent;
 use crate::engine::context::Context;
 use crate::engine::watch::classify::MemoryAccumulator;
@@ -552,7 +552,8 @@ fn operator_part_of(version: &[u8], event: &RunEvent, agent: &Agent) -> Arc<Vec<
     let recorded = event.boundary.and_then(|it| version.get(..it.offset));
     Arc::new(match recorded {
         Some(above) => above.to_vec(),
-        None => Baseline::new(version.to_vec(), agent.separator())
+        None => agent
+            .cut_baseline(version.to_vec())
             .operator_part()
             .to_vec(),
     })

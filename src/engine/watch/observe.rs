@@ -142,7 +142,7 @@ impl ObservationSubject<'_> {
 
     /// The reference baseline, or an empty one.
     fn reference_or_empty(&self) -> Arc<Baseline> {
-        let none = || Arc::new(Baseline::new(Vec::new(), self.agent.separator()));
+        let none = || Arc::new(self.agent.cut_baseline(Vec::new()));
         self.reference_baseline().map_or_else(none, Arc::clone)
     }
 

@@ -228,7 +228,7 @@ impl<'a> MemoryCapture<'_, 'a> {
                     .runs
                     .baselines
                     .earlier_versions(agent, history, None);
-                let none = || Arc::new(Baseline::new(Vec::new(), agent.separator()));
+                let none = || Arc::new(agent.cut_baseline(Vec::new()));
                 let current = earlier.first().cloned().unwrap_or_else(none);
                 Ok(References { current, earlier })
             }
