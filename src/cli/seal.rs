@@ -147,6 +147,7 @@ impl ChangeItem {
             ),
         }
     }
+
     fn new(change: &SealChange) -> ChangeItem {
         ChangeItem {
             file: change.name.clone(),

@@ -121,7 +121,10 @@ impl Prompt {
                 self.is_prefilled = false;
                 self.text.pop();
             }
-            (KeyCode::Char('u'), _) if key.has_ctrl => self.text.clear(),
+            (KeyCode::Char('u'), _) if key.has_ctrl => {
+                self.is_prefilled = false;
+                self.text.clear();
+            }
             (_, Some(c)) => self.insert(c.encode_utf8(&mut [0; 4])),
             _ => return false,
         }
