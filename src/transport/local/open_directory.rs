@@ -299,7 +299,7 @@ impl OpenDirectory {
         }
         let created = match self.open_with_flags(name, OFlags::DIRECTORY) {
             Ok(created) if is_own_empty_directory(&created).unwrap_or(false) => created,
-            // Whoever may write the directory above has put something else there.
+            // Another user of the directory above has put something else there.
             _ => return Err(replaced_error(&path)),
         };
         let given = fs::fstat(&created).and_then(|found| {
