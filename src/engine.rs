@@ -207,8 +207,7 @@ impl Engine {
         self.context.agent(name)
     }
 
-    /// What all services share: the config, the clock, the archive with what is kept in it, and access to
-    /// memories.
+    /// What all services share: the config, the clock, the archive, the store, and access to memories.
     pub fn context(&self) -> &Context {
         &self.context
     }

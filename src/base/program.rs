@@ -1,5 +1,5 @@
-//! Runs programs to their end, bounded in time and in what is kept of their output: a program that
-//! hangs, floods, or does not read its input delays and fills nothing.
+//! Runs programs to their end, with limits on time and captured output: a program that hangs, floods, or
+//! does not read its input neither blocks the caller nor fills its memory.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
@@ -41,7 +41,7 @@ pub enum RunEnd {
     Cancelled,
 }
 
-/// How a run ended, and the beginnings of what the program printed.
+/// How a run ended, and the captured output, up to its limit.
 #[derive(Debug)]
 pub struct RunOutput {
     /// How it ended.
@@ -165,7 +165,7 @@ fn wait_for_exit(
             break;
         }
     }
-    // What it printed last; a process that it left behind may print without end.
+    // Drain the pipes. A process that the program left behind may print without end.
     let mut kept = None;
     while kept != Some(streams.each_ref().map(|stream| stream.kept.len())) {
         kept = Some(streams.each_ref().map(|stream| stream.kept.len()));
@@ -194,8 +194,8 @@ fn read_streams(
         Ok(_) => {}
         Err(errno) => return Err(errno.into()),
     }
-    let mut ready = polled.iter().map(|it| !it.revents().is_empty());
-    let ready: Vec<bool> = ready.by_ref().collect();
+    let ready = polled.iter().map(|it| !it.revents().is_empty());
+    let ready: Vec<bool> = ready.collect();
     let open = streams.iter_mut().filter(|stream| stream.pipe.is_some());
     for (stream, _) in open.zip(&ready).filter(|(_, is_ready)| **is_ready) {
         stream.read_ready(limits.max_output_bytes)?;

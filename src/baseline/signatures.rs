@@ -138,7 +138,7 @@ impl SealVerifier {
         }
     }
 
-    /// The config, which says where the seal is and what it needs.
+    /// Returns the controller's config.
     pub fn config(&self) -> &Config {
         self.controller.config()
     }

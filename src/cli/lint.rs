@@ -574,9 +574,11 @@ fn print_lint(
     format: LintFormat,
 ) -> Result<()> {
     let output = &mut context.output;
+    if output.is_json() {
+        return output.print_json(document);
+    }
     match format {
         LintFormat::Json => output.print_json(document),
-        _ if output.is_json() => output.print_json(document),
         LintFormat::Sarif => output.print_foreign_json(&sarif::SarifLog::new(document)),
         LintFormat::Text => output.print_text(|it| text::write_findings(document, it)),
         LintFormat::Short => output.print_text(|it| text::write_lines(document, it)),

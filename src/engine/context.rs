@@ -1,5 +1,4 @@
-//! What all services share: the config, the clock, the archive with what is kept in it, and access to
-//! memories.
+//! What all services share: the config, the clock, the archive, the store, and access to memories.
 
 use std::collections::BTreeMap;
 use std::path::Path;

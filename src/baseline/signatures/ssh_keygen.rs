@@ -40,7 +40,7 @@ enum Argument<'a> {
     Bytes(&'a [u8]),
 }
 
-/// How the child exited, and the beginnings of what it printed.
+/// Exit and captured output of the child.
 struct ChildOutput {
     status: ExitStatus,
     stdout: Vec<u8>,

@@ -120,10 +120,11 @@ impl<'a> PruneDocument<'a> {
             let size = format_size(entry.size);
             printer.write_line(&[plain("    "), plain(&path), dim(&format!("  {size}"))])?;
         }
-        match agent.describe_kept(self.overview.days).join(", ") {
-            none if none.is_empty() => Ok(()),
-            kept => printer.write_line(&[plain("  stay    "), plain(&kept)]),
+        let kept = agent.describe_kept(self.overview.days).join(", ");
+        if kept.is_empty() {
+            return Ok(());
         }
+        printer.write_line(&[plain("  stay    "), plain(&kept)])
     }
 
     fn write_shorter(&self, printer: &mut Printer<'_>) -> io::Result<()> {

@@ -20,9 +20,8 @@ use crate::engine::{OpenedBaseline, Protection};
 
 /// Copies the text that a command is about.
 pub fn copy_to_clipboard(model: &Model, command: Command) -> Result<Vec<Effect>, String> {
-    Ok(vec![Effect::CopyToClipboard(clipboard_text(
-        model, command,
-    )?)])
+    let copied = clipboard_text(model, command)?;
+    Ok(vec![Effect::CopyToClipboard(copied)])
 }
 
 /// Requests the patch of the agent that a key is about.

@@ -67,14 +67,8 @@ impl Planner {
             }
             files.push(PlannedFile {
                 path,
-                before: edit
-                    .before
-                    .as_deref()
-                    .map_or(FileState::Absent, FileState::of),
-                after: edit
-                    .after
-                    .as_deref()
-                    .map_or(FileState::Absent, FileState::of),
+                before: state_of(edit.before.as_deref()),
+                after: state_of(edit.after.as_deref()),
                 content: edit.after.clone().map(|bytes| {
                     let part = ContentPart::Bytes(Arc::new(bytes));
                     ContentParts(vec![part])
@@ -305,6 +299,11 @@ fn path_below(root: &Path, path: &Path) -> Result<PathBuf> {
         return Err(Error::new(ErrorKind::Conflict, message).with_hint("rename the file"));
     }
     Ok(root.join(path))
+}
+
+/// Returns the state of a file with these bytes; none is absent.
+fn state_of(bytes: Option<&[u8]>) -> FileState {
+    bytes.map_or(FileState::Absent, FileState::of)
 }
 
 /// Binds a step to the states of its files.

@@ -14,8 +14,8 @@ use crate::console::preferences::{self, LoadedPreferences};
 /// it costs less than a watch.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Loads the preferences again and again, and sends them if they differ from the last ones,
-/// `last_loaded` at first. Returns when the main thread has ended and they change.
+/// Sends the preferences whenever they change from `last_loaded`. Returns when they change after the
+/// receiver was dropped.
 pub(super) fn watch_preferences(
     path: &Path,
     mut last_loaded: LoadedPreferences,
