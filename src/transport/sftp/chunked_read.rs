@@ -34,8 +34,13 @@ pub(super) fn too_large_error(client: &SftpClient, path: &Path, size: u64) -> Tr
     client.refused_error("read", path, &why)
 }
 
-/// Digest and size of a file.
-pub(super) type FileContent = (Digest, u64);
+/// Identifies the content of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FileContent {
+    pub(super) digest: Digest,
+    /// Number of bytes.
+    pub(super) size: u64,
+}
 
 /// An open file that is being read, a batch of requests at a time.
 pub(super) struct ChunkedRead<'p> {
@@ -138,8 +143,8 @@ impl<'p> ChunkedRead<'p> {
         }
     }
 
-    /// Handles the replies to the last requests, and returns whether the file ends there, and as a
-    /// whole has this digest and size.
+    /// Handles the replies to the last requests, and returns whether the file ends there, and has this
+    /// content as a whole.
     pub(super) fn ends_with_content(
         &mut self,
         client: &SftpClient,
@@ -151,7 +156,11 @@ impl<'p> ChunkedRead<'p> {
             hasher.update(bytes);
             Ok(())
         });
-        matches!(end, Ok(Some(_))) && (hasher.finish(), self.offset) == content
+        let read = FileContent {
+            digest: hasher.finish(),
+            size: self.offset,
+        };
+        matches!(end, Ok(Some(_))) && read == content
     }
 
     /// Handles an end of file. A file that ends before its reported size was not read completely,

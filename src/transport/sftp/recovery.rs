@@ -73,7 +73,7 @@ impl SftpDirectory {
     ) -> Result<Option<SwapMethod>, TransportError> {
         Ok(match run.installed {
             InstalledMemory::File { content, .. } => match self.read_staged(new_name)? {
-                Some(staged) if staged.0 == content => {
+                Some(staged) if staged.digest == content => {
                     Some(self.exchange_names(&run.name, staged)?.method)
                 }
                 _ => None,
@@ -97,7 +97,7 @@ impl SftpDirectory {
     ) -> Result<Option<SwapMethod>, TransportError> {
         if let Some(content) = content
             && let Some(staged) = self.read_staged(new_name)?
-            && staged.0 == content
+            && staged.digest == content
         {
             return Ok(Some(self.exchange_names(&run.name, staged)?.method));
         }

@@ -184,7 +184,7 @@ impl<'d> Settlement<'d> {
         content: FileContent,
     ) -> Result<(Vec<ReplyResult>, bool), TransportError> {
         let path = &self.path;
-        let mut pump = ChunkedRead::new(handle, path, content.1);
+        let mut pump = ChunkedRead::new(handle, path, content.size);
         let mut batch = self.directory.run.unlink_requests(self.name);
         let reads = batch.len();
         batch.extend(pump.next_requests());
@@ -279,7 +279,7 @@ struct DisplacedReader<'d> {
 
 impl DisplacedReader<'_> {
     fn read(&self, sink: ByteSink<'_>) -> Result<FileMetadata, TransportError> {
-        let size = self.last_content.get().map_or(0, |(_, size)| size);
+        let size = self.last_content.get().map_or(0, |content| content.size);
         let reader = &self.directory.reader;
         let (content, after) = reader.read_to_end(self.handle, self.path, size, sink)?;
         self.last_content.set(Some(content));

@@ -190,7 +190,7 @@ impl NewFile<'_> {
         }
         // Read back in the same batch, unless it is long, and checked by its name.
         let readback_start = batch.len();
-        let mut pump = ChunkedRead::new(&self.handle, self.path, new.1);
+        let mut pump = ChunkedRead::new(&self.handle, self.path, new.size);
         batch.extend(pump.next_requests());
         let close = batch.len();
         batch.push(Request::Close(self.handle.clone()));
@@ -202,7 +202,7 @@ impl NewFile<'_> {
         let attrs_after_write = answers.last().and_then(reply_attrs).copied();
         let is_written_back = is_whole
             && attrs_after_write.is_some_and(|seen| {
-                file_type(&seen) == Some(TYPE_REGULAR) && seen.size == Some(new.1)
+                file_type(&seen) == Some(TYPE_REGULAR) && seen.size == Some(new.size)
             });
         let after = match (is_written_back, attrs_after_write) {
             (true, Some(seen)) => seen,
@@ -246,14 +246,15 @@ impl NewFile<'_> {
             (_, Some(error)) => return Err(error),
             (fed, None) => fed?,
         }
-        Ok((queue, (hasher.finish(), size)))
+        let digest = hasher.finish();
+        Ok((queue, FileContent { digest, size }))
     }
 
     /// Reads a new file back by its name.
     fn read_back(&self, new: FileContent) -> Result<Attrs, TransportError> {
         let readback_handle = self.client.open_file(self.path)?;
         let reader = &self.directory.reader;
-        let read = reader.read_to_end(&readback_handle, self.path, new.1, &mut |_| Ok(()));
+        let read = reader.read_to_end(&readback_handle, self.path, new.size, &mut |_| Ok(()));
         self.client.close_handle(readback_handle);
         let (content, after) = read?;
         if content == new {

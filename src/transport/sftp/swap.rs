@@ -215,11 +215,13 @@ impl SftpDirectory {
             Some((content, after)) if content == new => {
                 let stamp = file_metadata(&after).map(|file| file.stamp);
                 self.installed_content
-                    .set(stamp.map(|stamp| (content.0, stamp)));
+                    .set(stamp.map(|stamp| (content.digest, stamp)));
                 Ok(is_gone)
             }
             // An agent may already have begun to write to it.
-            Some(((_, size), _)) if size > new.1 && self.memory_begins_with(new.0, new.1)? => {
+            Some((content, _))
+                if content.size > new.size && self.memory_begins_with(new.digest, new.size)? =>
+            {
                 Ok(is_gone)
             }
             _ => Err(self.client.replaced_error(&self.memory_path)),

@@ -66,7 +66,11 @@ impl TimedReader {
                 sink(bytes)
             })?;
             if let Some(after) = after {
-                return Ok(((hasher.finish(), pump.offset), after, rest));
+                let content = FileContent {
+                    digest: hasher.finish(),
+                    size: pump.offset,
+                };
+                return Ok((content, after, rest));
             }
         }
     }

@@ -402,24 +402,11 @@ impl Statvfs {
             *number = rest.take_u64()?;
         }
         rest.expect_end()?;
-        let [
-            _,
-            _,
-            _,
-            _,
-            blocks_available,
-            files,
-            _,
-            files_available,
-            _,
-            flags,
-            _,
-        ] = numbers;
         Ok(Statvfs {
-            blocks_available,
-            files,
-            files_available,
-            flags,
+            blocks_available: numbers[4],
+            files: numbers[5],
+            files_available: numbers[7],
+            flags: numbers[9],
         })
     }
 }

@@ -9,8 +9,8 @@ use super::{
     put_u64, status,
 };
 
-/// A request to a server. Paths, names and handles are bytes, not necessarily text. The only field
-/// of a variant is the path or the handle that its description names.
+/// A request to a server. Paths, names and handles are bytes, not necessarily text. An unnamed field
+/// is the path or the handle that the description of its variant mentions.
 ///
 /// There is no SETSTAT, because it follows links, and no STAT for the same reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
