@@ -53,7 +53,7 @@ pub struct RunOutput {
 }
 
 /// Runs a command to its end, with `input` on its standard input. It has a session of its own, without
-/// a terminal, whose processes are killed at the end.
+/// a terminal; its process group is killed at the end.
 ///
 /// # Errors
 /// It cannot be started, or not be waited for.
@@ -266,7 +266,7 @@ mod tests {
 
     #[test]
     fn flooding_program_is_killed_in_time() {
-        let output = run_script("yes", Duration::from_millis(200), false);
+        let output = run_script("yes", Duration::from_secs(2), false);
         assert_eq!(output.end, RunEnd::TimedOut);
         assert_eq!(output.stdout, b"y\ny\ny\ny\ny\n");
     }

@@ -95,37 +95,45 @@ mod tests {
     use super::*;
     use crate::base::clock::SystemClock;
 
-    fn run_script(script: &str) -> Result<(), String> {
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn run_script(script: &str, timeout: Duration, is_cancelled: bool) -> Result<(), String> {
         let arguments = ["-c".to_string(), script.to_string()];
         let run = ProgramRun {
             program: "sh",
             arguments: &arguments,
             directory: Path::new("/"),
             search_path: &["/bin".into()],
-            timeout: LONG,
+            timeout,
             clock: &SystemClock,
-            is_cancelled: &|| false,
+            is_cancelled: &|| is_cancelled,
         };
         run.run(b"{\"event\":\"disk\"}")
     }
 
-    const LONG: Duration = Duration::from_secs(60);
-
     #[test]
     fn program_gets_the_event_on_its_input() {
         let script = "read line && test \"$line\" = '{\"event\":\"disk\"}'";
-        assert_eq!(run_script(script), Ok(()));
+        assert_eq!(run_script(script, LONG, false), Ok(()));
     }
 
     #[test]
     fn failure_quotes_the_first_line_visibly() {
-        let result = run_script("printf '\\033[31mno route\\n\\n' >&2; exit 3");
+        let result = run_script("printf '\\033[31mno route\\n\\n' >&2; exit 3", LONG, false);
         let error = result.unwrap_err();
         assert!(error.starts_with("exit code 3: "), "{error}");
         assert!(
             error.contains("no route") && !error.contains('\x1b'),
             "{error}"
         );
+    }
+
+    #[test]
+    fn killed_program_fails_with_its_cause() {
+        let error = run_script("yes flood", Duration::from_secs(2), false).unwrap_err();
+        assert_eq!(error, "no end within 2 s; it was killed: flood");
+        let error = run_script("sleep 1000", LONG, true).unwrap_err();
+        assert_eq!(error, CANCELLED);
     }
 
     #[test]
