@@ -4,9 +4,11 @@
 //! It owns no terminal and reads neither the home directory nor the clock by itself: the caller
 //! passes them in as [`EngineSetup`].
 
+mod archive_identity;
 mod baselines;
 mod context;
 mod file_owner;
+mod full_archive;
 mod layouts;
 mod plan_budget;
 mod probe;
@@ -29,16 +31,15 @@ pub use crate::store::address::MemoryAddress;
 use crate::store::controller::Controller;
 pub use crate::store::file::entry_directories::EntryDirectory;
 pub use crate::store::file::entry_export::ExportReport;
-pub use crate::store::file::entry_records::RecordedEntries;
-pub use crate::store::file::ledger::{RecordRange, SegmentReport};
 pub use crate::store::file::lock::{HolderLock, HolderLockKind, LockQueue};
-pub use crate::store::file::{Entries, Ledger, Locks};
+pub use crate::store::file::{Entries, Locks};
 pub use crate::store::holds::{Hold, HoldLock, Holds};
 pub use crate::store::journal::UNCLAIMED_JOURNAL_HINT;
 pub use crate::store::kept_scratch::{
     ChosenLines, KeptScratch, LineRange, ScratchRequest, ScratchSelection,
 };
 pub use crate::store::lease::{HeldLock, Lease, LockHolder, describe_holder, describe_lock};
+pub use crate::store::ledger::{Ledger, LedgerCheck};
 pub use crate::store::observation::{Blocker, MemoryContent, Observation, Protection};
 pub use crate::store::observations::{
     KnownState, Observations, SavedObservations, StateChange, StateObserver,
@@ -46,12 +47,14 @@ pub use crate::store::observations::{
 pub use crate::store::record::{
     FileChange, FileState, LastRun, LedgerRecord, Operation, Outcome, RunEvent,
 };
+pub use crate::store::record_range::RecordRange;
 pub use crate::store::scan_basis::ScanBasis;
 pub use crate::store::state::State;
 pub use crate::store::trigger::Trigger;
 pub use crate::store::unchanged_agents::{UnchangedAgents, UnchangedDetails};
 use crate::store::{self, Store};
 pub use crate::transport::{ConnectionSetting, ConnectionStatus, Reachability, SwapMethod};
+pub use archive_identity::archive_id_line;
 use baselines::BaselineServices;
 pub use baselines::accepted_seal::SealStatus;
 pub use baselines::catalog::{
@@ -86,7 +89,8 @@ pub use records::report::{
 pub use records::run_history::{AgentHistoryPage, HistoryEntry, RunDiff, RunDiffSide, UserRun};
 pub use records::search::{
     ComparedTexts, EntryComparison, FoundEntry, FoundLine, FoundMemory, FoundText, IndexProgress,
-    SearchRelaxation, SearchRequest, SearchResult, SourceText, SyncReport, TextSource,
+    RecordedEntries, SearchRelaxation, SearchRequest, SearchResult, SourceText, SyncReport,
+    TextSource,
 };
 pub use records::three_way::{DriftPoint, RuleComparison};
 pub use records::timeline::{
@@ -223,7 +227,7 @@ impl Engine {
     }
 
     /// The ledger.
-    pub fn ledger(&self) -> &Ledger {
+    pub fn ledger(&self) -> &dyn Ledger {
         self.context.ledger()
     }
 

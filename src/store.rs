@@ -2,15 +2,20 @@
 //! files below `archive_dir`.
 
 pub(crate) mod address;
+pub(crate) mod agent_history;
 pub(crate) mod controller;
 pub(crate) mod file;
 pub(crate) mod holds;
 pub(crate) mod journal;
 pub(crate) mod kept_scratch;
 pub(crate) mod lease;
+pub(crate) mod ledger;
 pub(crate) mod observation;
 pub(crate) mod observations;
 pub(crate) mod record;
+pub(crate) mod record_line;
+pub(crate) mod record_range;
+pub(crate) mod run_log;
 pub(crate) mod scan_basis;
 pub(crate) mod state;
 #[cfg(test)]
@@ -27,20 +32,21 @@ use crate::config::Config;
 use controller::Controller;
 use file::holds::FileHolds;
 use file::journals::FileJournals;
-use file::ledger;
+use file::ledger::{FileLedger, read_archive_id};
 use file::lock::FileLeases;
 use file::observations::FileObservations;
 use file::versions::FileVersions;
-use file::{Entries, Ledger, Locks};
+use file::{Entries, Locks};
 use holds::Holds;
 use journal::Journals;
 use lease::Leases;
+use ledger::Ledger;
 use observations::Observations;
 use versions::Versions;
 
 /// The services of what the controller keeps.
 pub struct Store {
-    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) ledger: Arc<dyn Ledger>,
     pub(crate) entries: Arc<Entries>,
     pub(crate) locks: Arc<Locks>,
     pub(crate) journals: Arc<dyn Journals>,
@@ -53,7 +59,7 @@ pub struct Store {
 impl Store {
     /// Creates the services, in files. They read and write nothing yet.
     pub(crate) fn new(controller: &Arc<Controller>) -> Store {
-        let ledger = Arc::new(Ledger::new(controller));
+        let ledger: Arc<dyn Ledger> = Arc::new(FileLedger::new(controller));
         let leases: Arc<dyn Leases> = Arc::new(FileLeases::new(controller, &ledger));
         let locks = Arc::new(Locks::new(controller, &leases));
         let versions = FileVersions::new(controller.archive(), controller.clock_handle());
@@ -75,6 +81,6 @@ impl Store {
 pub(crate) fn locate_archive(config: &Config, group: Option<u32>) -> Archive {
     let general = &config.general;
     let archive = Archive::new(&general.archive_dir, general.archive_mode, group);
-    let expected = |id| ExpectedArchive::new(id, ledger::read_archive_id, &config.path);
+    let expected = |id| ExpectedArchive::new(id, read_archive_id, &config.path);
     archive.with_expected(general.archive_id.map(expected))
 }

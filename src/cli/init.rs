@@ -15,7 +15,7 @@ use crate::base::durable::OperatorDirectory;
 use crate::base::error::{Error, ErrorKind, PathContext, Result};
 use crate::base::invocation::Invocation;
 use crate::config::{Config, ConfigEnvironment};
-use crate::engine::Ledger;
+use crate::engine::archive_id_line;
 use crate::lint::TEMPLATE;
 
 /// Arguments of `init`.
@@ -112,7 +112,7 @@ pub(super) fn run(context: &mut CommandContext<'_>, args: &InitArgs) -> CommandR
     } else {
         let id = context
             .new_cli_engine(parsed, None)
-            .ledger()
+            .context()
             .begin_archive()?;
         new_files(&config, &agents, Some(id))
     };
@@ -378,7 +378,7 @@ fn new_files(
 ) -> Vec<NewFileItem> {
     let mut text = "[general]\nbaseline_dir=./baselines\narchive_dir=./archives\n".to_string();
     if let Some(id) = archive_id {
-        text.push_str(&format!("{}\n", Ledger::archive_id_line(id)));
+        text.push_str(&format!("{}\n", archive_id_line(id)));
     }
     let directory = config.parent().unwrap_or(Path::new("/")).join("baselines");
     let mut files = Vec::new();

@@ -210,7 +210,7 @@ pub(super) fn run(context: &mut CommandContext<'_>, args: &LogArgs) -> CommandRe
         engine.agent(name)?;
     }
     let document = LogDocument {
-        ledger: engine.ledger().path().display().to_string(),
+        ledger: engine.ledger().location().display().to_string(),
         head: range.head().into(),
         records: RecordRows {
             engine: &engine,

@@ -16,13 +16,15 @@ use crate::config::{Agent, Config};
 use crate::engine::file_owner::FileOwner;
 use crate::layouts::Layouts;
 use crate::store::Store;
+use crate::store::agent_history::AgentHistory;
 use crate::store::controller::Controller;
-use crate::store::file::ledger::AgentHistory;
-use crate::store::file::{Entries, Ledger, Locks};
+use crate::store::file::{Entries, Locks};
 use crate::store::holds::Holds;
 use crate::store::journal::Journals;
 use crate::store::lease::Leases;
+use crate::store::ledger::Ledger;
 use crate::store::observations::Observations;
+use crate::store::run_log;
 use crate::store::trigger::Trigger;
 use crate::store::versions::Versions;
 use crate::transport::bounded::BoundedTransport;
@@ -116,8 +118,8 @@ impl Context {
     }
 
     /// The ledger.
-    pub(super) fn ledger(&self) -> &Ledger {
-        &self.store.ledger
+    pub(super) fn ledger(&self) -> &dyn Ledger {
+        self.store.ledger.as_ref()
     }
 
     /// Returns what the records of the ledger say of an agent.
@@ -126,6 +128,15 @@ impl Context {
     /// The ledger cannot be read, or its chain is broken behind its index.
     pub(super) fn history(&self, agent: &str) -> Result<AgentHistory> {
         self.store.ledger.history(agent)
+    }
+
+    /// Appends a line to `reset.log`, about an operation that is not a run.
+    ///
+    /// # Errors
+    /// The archive cannot be written.
+    pub fn log_text(&self, text: &str) -> Result<()> {
+        let line = run_log::format_line(self.clock().now(), text);
+        run_log::append_lines(self.archive(), &[line])
     }
 
     /// The directories of entries.

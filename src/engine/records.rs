@@ -29,6 +29,7 @@ pub struct ArchiveSearch {
     baselines: Arc<Baselines>,
     observer: Arc<Observer>,
     index_state: Mutex<search::IndexState>,
+    known_entries: Mutex<search::KnownEntries>,
 }
 
 /// The timelines of agents and of entries.
@@ -76,6 +77,7 @@ impl RecordServices {
             baselines: Arc::clone(&baselines.baselines),
             observer: Arc::clone(&watch.observer),
             index_state: Mutex::default(),
+            known_entries: Mutex::default(),
         });
         let timelines = Arc::new(Timelines {
             context: Arc::clone(context),

@@ -1,40 +1,28 @@
-//! The store in files below `archive_dir`: the ledger, entries and locks, and implementations of the
-//! traits of a store.
+//! The store in files below `archive_dir`: entries and locks, and implementations of the traits of a
+//! store.
 
-pub(crate) mod archive_identity;
 pub(crate) mod entry_directories;
 pub(crate) mod entry_export;
 pub(crate) mod entry_pins;
-pub(crate) mod entry_records;
-pub(crate) mod full_archive;
 pub(crate) mod holds;
 pub(crate) mod journals;
-pub(crate) mod ledger;
+pub(in crate::store) mod ledger;
 pub(crate) mod lock;
 pub(crate) mod observations;
-pub(crate) mod run_log;
 pub(crate) mod semaphore;
 pub(crate) mod versions;
 
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use crate::store::controller::Controller;
 use crate::store::lease::Leases;
-use entry_records::KnownEntries;
-use ledger::ArchiveLedger;
-
-/// The ledger, for all services of this process: one lock, one clock.
-pub struct Ledger {
-    controller: Arc<Controller>,
-    ledger: Mutex<ArchiveLedger>,
-    known_entries: Mutex<KnownEntries>,
-}
+use crate::store::ledger::Ledger;
 
 /// The directories of entries, and the entries in them.
 pub struct Entries {
     controller: Arc<Controller>,
-    ledger: Arc<Ledger>,
+    ledger: Arc<dyn Ledger>,
 }
 
 /// The locks that name their holder, and the wait for those of agents.
@@ -45,21 +33,9 @@ pub struct Locks {
     deadline: OnceLock<Instant>,
 }
 
-impl Ledger {
-    /// Creates the ledger; reads and writes nothing yet.
-    pub fn new(controller: &Arc<Controller>) -> Ledger {
-        let ledger = ArchiveLedger::new(controller.archive());
-        Ledger {
-            controller: Arc::clone(controller),
-            ledger: Mutex::new(ledger.with_zone(controller.clock().zone())),
-            known_entries: Mutex::default(),
-        }
-    }
-}
-
 impl Entries {
     /// Creates the service; reads and writes nothing yet.
-    pub fn new(controller: &Arc<Controller>, ledger: &Arc<Ledger>) -> Entries {
+    pub fn new(controller: &Arc<Controller>, ledger: &Arc<dyn Ledger>) -> Entries {
         Entries {
             controller: Arc::clone(controller),
             ledger: Arc::clone(ledger),

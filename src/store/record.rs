@@ -184,26 +184,31 @@ impl FileState {
     }
 }
 
-/// A position between two lines.
+/// A position between two records of the ledger, which its number and digest identify.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LedgerPosition {
     /// Number of the record that ends at this position; 0 at the beginning.
     pub seq: u64,
-    /// Bytes before this position.
-    pub offset: u64,
+    /// Bytes of its file before this position, where a store in files looks for it first.
+    pub(in crate::store) offset: u64,
     /// Bytes before the line that ends at this position; as [`LedgerPosition::offset`] where that is
     /// not known.
     #[serde(rename = "from")]
-    pub line_start: u64,
+    pub(in crate::store) line_start: u64,
     /// Digest of that line.
     #[serde(rename = "head")]
     pub line_digest: Digest,
 }
 
 impl LedgerPosition {
+    /// Returns number and digest of the record that ends here.
+    pub fn head(self) -> (u64, Digest) {
+        (self.seq, self.line_digest)
+    }
+
     /// Returns the position before the line that ends here; `previous_digest` is the digest of the line that
     /// it continues.
-    pub fn before_last_line(self, previous_digest: Digest) -> LedgerPosition {
+    pub(in crate::store) fn before_last_line(self, previous_digest: Digest) -> LedgerPosition {
         LedgerPosition {
             seq: self.seq - 1,
             offset: self.line_start,
@@ -213,7 +218,7 @@ impl LedgerPosition {
     }
 }
 
-/// One line of the ledger. [`LedgerRecord::parse`] in `ledger/record_line.rs` reads it: a field that
+/// One line of the ledger. [`LedgerRecord::parse`] in `record_line.rs` reads it: a field that
 /// is not part of the event is also in its `RecordHeader`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LedgerRecord {

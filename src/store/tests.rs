@@ -14,16 +14,18 @@ use crate::base::durable;
 use crate::base::error::ErrorKind;
 use crate::config::{Agent, Config, GeneralSettings};
 use crate::store::controller::Controller;
+use crate::store::file::ledger::FileLedger;
 use crate::store::holds::{Hold, Holds};
 use crate::store::journal::{JournalRecord, Journals, Transaction, TransactionFile};
 use crate::store::lease::{Leases, LockHolder};
+use crate::store::ledger::Ledger;
 use crate::store::observations::{Observations, SeenState, StateNote, StateObserver};
-use crate::store::record::{Operation, RunEvent};
+use crate::store::record::{LedgerPosition, LedgerRecord, Operation, RunEvent};
 use crate::store::state::State;
 use crate::store::trigger::Trigger;
 use crate::store::versions::Versions;
 use crate::store::{Store, locate_archive};
-use memory::MemoryStore;
+use memory::{MemoryLedger, MemoryStore};
 
 /// A clock that stands still, except for waits.
 struct WaitingClock {
@@ -51,12 +53,15 @@ struct Site {
     holds: Arc<dyn Holds>,
     journals: Arc<dyn Journals>,
     leases: Arc<dyn Leases>,
+    ledger: Arc<dyn Ledger>,
+    /// The ledger as another process has it.
+    other_ledger: Arc<dyn Ledger>,
     observations: Arc<dyn Observations>,
     versions: Arc<dyn Versions>,
-    /// Records something about the agent, as a run does.
-    record: Box<dyn Fn()>,
     /// Takes the agent away from its holder.
     take_over: Box<dyn Fn()>,
+    /// Replaces a text in the records, by one of the same length.
+    damage: Box<dyn Fn(&str, &str)>,
 }
 
 /// Calls a test with each store.
@@ -82,7 +87,7 @@ fn for_each_store(test: impl Fn(&Site)) {
     drop(own.unwrap());
     let store = Store::new(&controller);
     let holder = store.locks.new_lock_holder("5a10c3d2");
-    let ledger = Arc::clone(&store.ledger);
+    let ledger_path = store.ledger.location();
     let lock = controller
         .archive()
         .program_path("locks")
@@ -92,25 +97,29 @@ fn for_each_store(test: impl Fn(&Site)) {
         holds: store.holds,
         journals: store.journals,
         leases: store.leases,
+        ledger: store.ledger,
+        other_ledger: Arc::new(FileLedger::new(&controller)),
         observations: store.observations,
         versions: store.versions,
-        record: Box::new(move || {
-            let event = RunEvent::new("5a10c3d2", Operation::Reset, Trigger::Cli, "ops", "scout");
-            ledger.append(vec![event]).unwrap();
-        }),
         take_over: Box::new(move || std::fs::remove_file(&lock).unwrap()),
+        damage: Box::new(move |from, to| {
+            let text = std::fs::read_to_string(&ledger_path).unwrap();
+            std::fs::write(&ledger_path, text.replace(from, to)).unwrap();
+        }),
     });
     let store = Arc::new(MemoryStore::new(holder.clone()));
-    let taken = Arc::clone(&store);
+    let (taken, damaged) = (Arc::clone(&store), Arc::clone(&store));
     test(&Site {
         holder,
         holds: store.clone(),
         journals: store.clone(),
         leases: store.clone(),
+        ledger: Arc::new(MemoryLedger::new(&store)),
+        other_ledger: Arc::new(MemoryLedger::new(&store)),
         observations: store.clone(),
         versions: store,
-        record: Box::new(|| {}),
         take_over: Box::new(move || taken.take_over("scout")),
+        damage: Box::new(move |from, to| damaged.replace_in_records(from, to)),
     });
 }
 
@@ -219,7 +228,7 @@ fn agent_is_granted_to_one_run_at_a_time() {
         assert!(site.leases.acquire("ranger", &site.holder).is_ok());
         lease.check().unwrap();
         let token = lease.token();
-        (site.record)();
+        site.append("scout", &["note"]);
         drop(lease);
         assert!(!site.leases.is_held("scout"));
         assert_ne!(site.leases.survey().stamp("scout"), stamp);
@@ -306,5 +315,155 @@ fn version_stored_since_it_was_listed_is_not_deleted() {
             site.versions.last_check(),
             Some(site.holder.since.timestamp())
         );
+    });
+}
+
+impl Site {
+    /// Appends a reset of an agent with each of these notes, as one run does.
+    fn append(&self, agent: &str, notes: &[&str]) {
+        let events = notes.iter().map(|note| RunEvent {
+            note: Some(note.to_string()),
+            ..RunEvent::new("5a10c3d2", Operation::Reset, Trigger::Cli, "ops", agent)
+        });
+        self.ledger.append(events.collect()).unwrap();
+    }
+
+    /// Returns the records behind a position, each with the position at which it ends.
+    fn records_behind(&self, from: LedgerPosition) -> Vec<(LedgerPosition, LedgerRecord)> {
+        let mut scan = self.ledger.scan(from).unwrap().unwrap();
+        let mut records = Vec::new();
+        while let Some(record) = scan.next_record().unwrap() {
+            records.push((scan.position(), record));
+        }
+        assert_eq!(scan.trailing_bytes().unwrap(), 0);
+        records
+    }
+}
+
+#[test]
+fn each_record_has_the_digest_of_the_one_before() {
+    for_each_store(|site| {
+        assert_eq!(site.ledger.head().unwrap(), (0, Digest::ZERO));
+        assert_eq!(site.ledger.durable_head(), None);
+        assert_eq!(site.ledger.archive_id().unwrap(), None);
+        assert!(site.ledger.record_times().unwrap().latest.is_none());
+        site.ledger.check_writable().unwrap();
+        site.append("scout", &["one", "two"]);
+        site.append("ranger", &["three"]);
+        site.append("ranger", &[]);
+        let records = site.records_behind(LedgerPosition::default());
+        let mut before = (0, Digest::ZERO);
+        for ((at, record), note) in records.iter().zip(["one", "two", "three"]) {
+            assert_eq!(
+                (record.seq, record.previous_digest),
+                (before.0 + 1, before.1)
+            );
+            assert_eq!(record.event.note.as_deref(), Some(note));
+            before = at.head();
+        }
+        assert_eq!(before.0, 3);
+        assert_eq!(site.ledger.head().unwrap(), before);
+        assert_eq!(site.ledger.durable_head(), Some(before));
+        let first = records[0].0.line_digest;
+        assert_eq!(site.ledger.archive_id().unwrap(), Some(first));
+        let latest = site.ledger.record_times().unwrap().latest;
+        assert_eq!(latest, Some((1, records[0].1.time)));
+    });
+}
+
+#[test]
+fn scan_goes_on_at_a_position() {
+    for_each_store(|site| {
+        site.append("scout", &["one", "two"]);
+        let (end, last) = site.records_behind(LedgerPosition::default()).remove(1);
+        assert!(site.records_behind(end).is_empty());
+        site.append("scout", &["three"]);
+        let records = site.records_behind(end);
+        assert_eq!((records.len(), records[0].1.seq), (1, 3));
+        assert_eq!(site.ledger.read_record(end).unwrap(), last);
+        let foreign = LedgerPosition {
+            line_digest: Digest::of(b"other"),
+            ..end
+        };
+        let mut scan = site.ledger.scan(foreign).unwrap().unwrap();
+        assert_eq!(scan.next_record().unwrap_err().kind(), ErrorKind::Integrity);
+        assert!(!scan.skip_unreadable());
+        assert!(site.ledger.read_record(foreign).is_err());
+    });
+}
+
+#[test]
+fn backward_scan_returns_wanted_records() {
+    for_each_store(|site| {
+        for (agent, note) in [("scout", "one"), ("ranger", "two"), ("scout", "three")] {
+            site.append(agent, &[note]);
+        }
+        for (after, expected) in [(0, &[3, 1][..]), (1, &[3]), (3, &[])] {
+            let mut back = site.ledger.scan_back_to(after).unwrap();
+            assert_eq!(back.end().head(), site.ledger.known_head());
+            let mut seqs = Vec::new();
+            while let Some((at, record)) =
+                back.next_matching(&mut |it| it.agent == "scout").unwrap()
+            {
+                assert_eq!(site.ledger.read_record(at).unwrap(), record);
+                seqs.push(record.seq);
+            }
+            assert_eq!(seqs, expected);
+        }
+    });
+}
+
+#[test]
+fn records_of_another_process_are_seen() {
+    for_each_store(|site| {
+        site.append("scout", &["one"]);
+        let other = &site.other_ledger;
+        assert_eq!(other.take_recorded_agents().unwrap(), None);
+        assert_eq!(other.history("ranger").unwrap().last_run, None);
+        let end = other.scan_backwards().unwrap().end();
+        let undo = RunEvent {
+            undone_run: Some("5a10c3d2".to_string()),
+            ..RunEvent::new("7b00aaaa", Operation::Undo, Trigger::Cli, "ops", "ranger")
+        };
+        site.ledger.append(vec![undo]).unwrap();
+        assert!(other.undone_runs(end).unwrap().contains("5a10c3d2"));
+        assert_eq!(other.head().unwrap(), site.ledger.known_head());
+        let last = other.known_history("ranger").unwrap().last_run.unwrap();
+        assert_eq!(
+            (last.run.as_str(), last.operation),
+            ("7b00aaaa", Operation::Undo)
+        );
+        let agents = other.take_recorded_agents().unwrap().unwrap();
+        assert_eq!(agents.into_iter().collect::<Vec<_>>(), ["ranger"]);
+        assert_eq!(other.take_recorded_agents().unwrap().unwrap().len(), 0);
+    });
+}
+
+#[test]
+fn changed_record_is_found_by_every_scan() {
+    for_each_store(|site| {
+        site.append("scout", &["one", "two", "three"]);
+        let records = site.records_behind(LedgerPosition::default());
+        (site.damage)("two", "ten");
+        let mut scan = site
+            .ledger
+            .scan(LedgerPosition::default())
+            .unwrap()
+            .unwrap();
+        let mut problems = Vec::new();
+        while let Some(line) = scan.next_line().unwrap() {
+            problems.extend(
+                line.problem
+                    .map(|problem| (line.number, problem.error.kind())),
+            );
+        }
+        assert_eq!(problems, [(3, ErrorKind::Integrity)]);
+        let mut back = site.ledger.scan_backwards().unwrap();
+        let newest = back.next_matching(&mut |_| true).unwrap().unwrap();
+        assert_eq!(newest.1.seq, 3);
+        let error = back.next_matching(&mut |_| true).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Integrity);
+        assert!(site.ledger.read_record(records[1].0).is_err());
+        assert_eq!(site.ledger.check().unwrap().all_errors().next(), None);
     });
 }

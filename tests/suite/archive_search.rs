@@ -399,7 +399,7 @@ fn findings_and_times_are_those_of_the_ledger() {
         let found = search(&engine, "in:archive").entries.into_iter();
         let paths = found.map(|found| found.entry.path);
         let found = engine
-            .ledger()
+            .search()
             .recorded_entries(paths, &|| goes_on)
             .unwrap();
         assert_eq!(found.unread, None);

@@ -449,7 +449,7 @@ fn sweep_after_a_run_observes_only_its_agents() {
 
 /// Begins the archive, and pauses the scheduled resets of all agents.
 fn pause_all(engine: &Engine) {
-    engine.ledger().begin_archive().unwrap();
+    engine.context().begin_archive().unwrap();
     let change = ScheduleChange {
         agent: None,
         action: ScheduleAction::Pause,

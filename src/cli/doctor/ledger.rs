@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::{DoctorReport, FleetSubject};
 use crate::cli::output::format_count;
 use crate::config::Agent;
-use crate::engine::{self, Engine, Ledger, SegmentReport, SwapMethod};
+use crate::engine::{self, Engine, LedgerCheck, SwapMethod};
 
 /// Checks the ledger, and reports agents whose memory was absent during their last reset.
 pub(super) fn check_ledger(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
@@ -27,16 +27,16 @@ pub(super) fn check_ledger(report: &mut DoctorReport, fleet: &FleetSubject<'_>) 
             report.add_error(&error);
             None
         });
-    let files = engine.ledger().check_files().unwrap_or_else(|error| {
+    let files = engine.ledger().check().unwrap_or_else(|error| {
         report.add_error(&error);
-        SegmentReport::default()
+        LedgerCheck::default()
     });
     for error in files.all_errors() {
         report.add_error(error);
     }
     match read {
         // It also explains a head that differs from the logged one.
-        Ok(_) if files.active_error.is_some() => {}
+        Ok(_) if files.rollback_error.is_some() => {}
         Ok((0, _)) if logged.is_none() => report.add_ok("the ledger has no records yet"),
         Ok((seq, head)) => match logged {
             Some((logged, _)) if logged > seq => report.add_failure(
@@ -96,7 +96,7 @@ pub(super) fn check_archive_id(report: &mut DoctorReport, fleet: &FleetSubject<'
     match engine.ledger().archive_id() {
         Ok(Some(id)) => report.add_ok(format!(
             "{root} has an archive; to refuse runs without it, add to [general]: {}",
-            Ledger::archive_id_line(id)
+            engine::archive_id_line(id)
         )),
         Ok(None) => report.add_ok(format!(
             "{root} has no archive yet, and no archive_id is set"

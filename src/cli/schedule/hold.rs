@@ -207,7 +207,7 @@ pub(in crate::cli) fn finish_held_reset(
 fn log_skipped_agents(context: &mut CommandContext<'_>, engine: &Engine, held: &[HeldAgent]) {
     for skipped in held.iter().filter(|it| it.is_skip) {
         let text = format!("Not reset {}: {}", skipped.agent, skipped.reason);
-        if let Err(error) = engine.ledger().log_text(&text) {
+        if let Err(error) = engine.context().log_text(&text) {
             context.print_warning(error.message());
         }
     }

@@ -432,10 +432,11 @@ impl BaselineCatalog {
         let mut wanted = names.clone();
         wanted.retain(|name| by_agent.values().any(|used| used == name));
         let (mut pushes, mut unread) = (BTreeMap::new(), None);
-        let (mut back, _) = self.context.ledger().scan_backwards()?;
+        let mut back = self.context.ledger().scan_backwards()?;
         while !wanted.is_empty()
-            && let Some((_, record)) =
-                back.next_readable(&mut unread, |it| by_agent.contains_key(it.agent.as_ref()))?
+            && let Some((_, record)) = back.next_readable(&mut unread, &mut |it| {
+                by_agent.contains_key(it.agent.as_ref())
+            })?
         {
             let Some(sha256) = pushed_version(&record) else {
                 continue;
@@ -481,10 +482,10 @@ impl BaselineCatalog {
             .map(|it| it.name.as_str())
             .collect();
         let mut unread = None;
-        let (mut back, _) = self.context.ledger().scan_backwards()?;
+        let mut back = self.context.ledger().scan_backwards()?;
         let mut versions: Vec<BaselineVersion> = Vec::new();
         while versions.len() < max_versions
-            && let Some((_, record)) = back.next_readable(&mut unread, |it| {
+            && let Some((_, record)) = back.next_readable(&mut unread, &mut |it| {
                 it.is_about_archive() || users.contains(it.agent.as_ref())
             })?
         {

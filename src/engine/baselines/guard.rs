@@ -675,8 +675,8 @@ impl Guard {
         let now = self.context.clock().now();
         let begin = now - FIGHT_WINDOW;
         let mut recent = RecentRestores::default();
-        let (mut back, _) = self.context.ledger().scan_backwards()?;
-        while let Some((_, record)) = back.next_readable(&mut None, |_| true)? {
+        let mut back = self.context.ledger().scan_backwards()?;
+        while let Some((_, record)) = back.next_readable(&mut None, &mut |_| true)? {
             if record.time < begin {
                 break;
             }

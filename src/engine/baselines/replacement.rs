@@ -354,10 +354,11 @@ impl BaselineFiles {
 
     /// Returns the events behind a record that concern baselines and no agent, newest first.
     fn archive_events_since(&self, seq: u64) -> Result<Vec<RunEvent>> {
-        let (back, _) = self.context.ledger().scan_backwards()?;
-        let mut back = back.stopping_after(seq);
+        let mut back = self.context.ledger().scan_back_to(seq)?;
         let mut events = Vec::new();
-        while let Some((_, record)) = back.next_readable(&mut None, |it| it.is_about_archive())? {
+        while let Some((_, record)) =
+            back.next_readable(&mut None, &mut |it| it.is_about_archive())?
+        {
             events.push(record.event);
         }
         Ok(events)

@@ -17,9 +17,9 @@ use crate::engine::baselines::BaselineFiles;
 use crate::engine::baselines::file::{BaselineFile, read_optional};
 use crate::engine::baselines::replacement::{ChangeRecord, NewContent, ReplacedFile};
 use crate::store::file::lock::ArchiveLock;
-use crate::store::file::run_log;
 use crate::store::file::semaphore::Permit;
 use crate::store::record::{FileChange, FileState, Operation, Outcome, RunEvent, new_run_id};
+use crate::store::run_log;
 
 /// Whose lines a saved text holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -225,7 +225,7 @@ impl BaselineFiles {
             count => format!("{count} baselines"),
         };
         self.context.ledger().append(events)?;
-        let end = run_log::format_run_end(run, &counts, self.context.ledger().recorded_head());
+        let end = run_log::format_run_end(run, &counts, self.context.ledger().durable_head());
         let now = self.context.clock().now();
         let lines: Vec<String> = lines
             .into_iter()

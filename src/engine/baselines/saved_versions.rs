@@ -15,7 +15,7 @@ use crate::config::Agent;
 use crate::engine::baselines::Baselines;
 use crate::engine::baselines::catalog::SEALED_VERSION_NOTE;
 use crate::lint;
-use crate::store::file::ledger::AgentHistory;
+use crate::store::agent_history::AgentHistory;
 use crate::store::record::{FileState, Operation, Outcome, RunEvent};
 
 /// Begins the note of a save with lines that another program wrote.
@@ -176,9 +176,11 @@ impl Baselines {
         }
         // A seal that was made elsewhere is in no record.
         let sealed_at = accepted.meta.as_ref().map(|meta| meta.time);
-        let (mut back, _) = self.context.ledger().scan_backwards()?;
+        let mut back = self.context.ledger().scan_backwards()?;
         let (mut events, mut unread) = (Vec::new(), None);
-        while let Some((_, record)) = back.next_readable(&mut unread, |it| it.is_about_archive())? {
+        while let Some((_, record)) =
+            back.next_readable(&mut unread, &mut |it| it.is_about_archive())?
+        {
             let mut event = record.event;
             if let Some(name) = event.file.take() {
                 events.push((name, event, Some(record.time) < sealed_at));

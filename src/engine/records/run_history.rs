@@ -13,7 +13,6 @@ use crate::engine::records::RunHistory;
 use crate::engine::runs::content::Replacement;
 use crate::engine::runs::push::{self, DividedMemory, KeptBytes};
 use crate::engine::runs::undo::{self, InstallSource, UndoRecords};
-use crate::store::file::ledger::RecordSummary;
 use crate::store::record::{FileState, LedgerPosition, LedgerRecord, Operation, RunEvent};
 use crate::transport::SpecialFile;
 
@@ -119,12 +118,12 @@ impl RunHistory {
     /// record behind it is about the agent.
     pub fn agent_history(&self, agent: &str, max_entries: usize) -> Result<AgentHistoryPage> {
         let mut unread = None;
-        let (mut back, _) = self.context.ledger().scan_backwards()?;
+        let mut back = self.context.ledger().scan_backwards()?;
         let mut marks = UndoMarks::default();
         let mut past: Vec<HistoryEntry> = Vec::new();
         while (past.len() < max_entries || marks.has_unresolved())
             && let Some((_, record)) =
-                back.next_readable(&mut unread, |it| it.is_about_agent(agent))?
+                back.next_readable(&mut unread, &mut |it| it.is_about_agent(agent))?
         {
             let Some(record) = record.view_of_agent(agent) else {
                 continue;
@@ -210,11 +209,9 @@ impl RunHistory {
     /// # Errors
     /// The ledger cannot be read, or has no such record.
     pub fn run_diff(&self, agent: &Agent, seq: u64) -> Result<RunDiff> {
-        let (back, _) = self.context.ledger().scan_backwards()?;
-        let mut back = back.stopping_after(seq.saturating_sub(1));
+        let mut back = self.context.ledger().scan_back_to(seq.saturating_sub(1))?;
         let name = &agent.name;
-        let is_wanted = |it: &RecordSummary<'_>| it.seq == seq && it.is_about_agent(name);
-        let found = back.next_matching(is_wanted)?;
+        let found = back.next_matching(&mut |it| it.seq == seq && it.is_about_agent(name))?;
         let found = found.and_then(|(place, record)| Some((place, record.view_of_agent(name)?)));
         let Some((place, record)) = found else {
             let message = format!("no record {seq} of {name} in the ledger");
@@ -346,8 +343,8 @@ impl RunHistory {
         {
             return Ok(RunDiffSide::Text(pushed, 0));
         }
-        let (mut back, _) = self.context.ledger().scan_backwards()?;
-        while let Some((place, other)) = back.next_matching(|it| it.agent == agent.name)? {
+        let mut back = self.context.ledger().scan_backwards()?;
+        while let Some((place, other)) = back.next_matching(&mut |it| it.agent == agent.name)? {
             let before = other
                 .event
                 .change

@@ -6,6 +6,7 @@
 mod candidates;
 mod entries;
 mod memories;
+mod recorded_entries;
 mod relaxations;
 mod similar;
 mod texts;
@@ -25,6 +26,8 @@ use crate::engine::records::ArchiveSearch;
 use crate::store::file::entry_directories::EntryDirectory;
 use crate::store::file::lock::ArchiveLock;
 pub(in crate::engine) use candidates::IndexState;
+pub(in crate::engine) use recorded_entries::KnownEntries;
+pub use recorded_entries::RecordedEntries;
 pub use relaxations::SearchRelaxation;
 pub use texts::{ComparedTexts, EntryComparison, SourceText, TextSource};
 
@@ -117,7 +120,7 @@ pub struct FoundEntry {
     /// Whether the agent is not in the config.
     pub has_left: bool,
     /// When it was made, by its name; the ledger knows better
-    /// ([`recorded_entries`](crate::store::file::Ledger::recorded_entries)).
+    /// ([`ArchiveSearch::recorded_entries`]).
     pub time: DateTime<FixedOffset>,
     /// Whether retention never deletes it.
     pub is_pinned: bool,

@@ -18,9 +18,9 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::quantity::format_count;
 use crate::baseline::signatures::SignedSeal;
 use crate::engine::records::Verifier;
-use crate::store::file::ledger::{self, LedgerFiles, LedgerScan, ScannedLine};
-use crate::store::file::run_log;
+use crate::store::ledger::{Ledger, LedgerLine};
 use crate::store::record::{LedgerPosition, LedgerRecord, Operation, RunEvent};
+use crate::store::run_log;
 
 /// Maximum number of findings that are kept; further ones are only counted.
 const MAX_FINDINGS: usize = 1000;
@@ -324,7 +324,7 @@ impl Verifier {
         let progress = &mut ProgressReport { cancel, report };
         let mut verification = Verification {
             ledger: LedgerSummary {
-                path: self.context.ledger().path(),
+                path: self.context.ledger().location(),
                 ..LedgerSummary::default()
             },
             is_anchor_valid: anchor.map(|_| false),
@@ -343,7 +343,13 @@ impl Verifier {
         verification.is_log_valid = (!logged.is_empty()).then_some(true);
         let mut missing: BTreeSet<(u64, Digest)> =
             anchor.into_iter().chain(logged.clone()).collect();
-        let end = read_ledger(&mut verification, &mut claims, &mut missing, progress)?;
+        let end = read_ledger(
+            self.context.ledger(),
+            &mut verification,
+            &mut claims,
+            &mut missing,
+            progress,
+        )?;
         if let Some(head) = anchor {
             let holds = !missing.contains(&head);
             verification.is_anchor_valid = Some(holds);
@@ -421,7 +427,7 @@ impl Verifier {
         let lately = if missing.is_empty() {
             HashSet::new()
         } else {
-            names_retired_since(&verification.ledger.path, end)?.0
+            names_retired_since(self.context.ledger(), end)?.0
         };
         let mut unknown = 0;
         for (path, seq) in missing {
@@ -496,7 +502,7 @@ impl Verifier {
         if !unknown.is_empty() {
             // Entries that retention was about to delete when a run was killed.
             let begin = LedgerPosition::default();
-            for_each_event_behind(&verification.ledger.path, begin, |event| {
+            for_each_event_behind(self.context.ledger(), begin, |event| {
                 for path in &event.retired_entries {
                     unknown.remove(path);
                 }
@@ -622,6 +628,7 @@ fn missing_head_message(
 /// Reads the whole ledger, and says where it ends. Heads that it has are taken out of
 /// `missing`.
 fn read_ledger(
+    ledger: &dyn Ledger,
     verification: &mut Verification,
     claims: &mut ArchiveClaims,
     missing: &mut BTreeSet<(u64, Digest)>,
@@ -629,7 +636,7 @@ fn read_ledger(
 ) -> Result<LedgerPosition> {
     missing.remove(&(0, Digest::ZERO));
     let mut end = LedgerPosition::default();
-    if let Some(mut scan) = LedgerScan::open(&verification.ledger.path)? {
+    if let Some(mut scan) = ledger.scan(end)? {
         loop {
             let line = match scan.next_line() {
                 Ok(Some(line)) => line,
@@ -639,7 +646,7 @@ fn read_ledger(
                 }
                 Err(error) => {
                     let first = scan.position().seq.saturating_add(1);
-                    let can_continue = scan.skip_segment();
+                    let can_continue = scan.skip_unreadable();
                     if !can_continue && error.kind() != ErrorKind::Integrity {
                         return Err(error);
                     }
@@ -654,21 +661,17 @@ fn read_ledger(
                     break;
                 }
             };
-            let label = line.problem.is_some().then(|| line.label());
-            let ScannedLine {
+            let LedgerLine {
                 number,
                 record,
                 problem,
-                restore_hint,
-                ..
             } = line;
             verification.counts.lines += 1;
-            let place = scan.position();
-            missing.remove(&(place.seq, place.line_digest));
-            if let (Some(why), Some(label)) = (problem, label) {
+            missing.remove(&scan.position().head());
+            if let Some(problem) = problem {
                 claims.is_chain_broken = true;
-                let what = format!("{label}: {why}");
-                if let Some(hint) = restore_hint {
+                let what = problem.description;
+                if let Some(hint) = problem.restore_hint {
                     let error = Error::new(ErrorKind::Integrity, what);
                     let error = error.with_hint(EVIDENCE_REMEDY).with_hint(hint);
                     verification.add_error(FindingSubject::Ledger, &error);
@@ -682,17 +685,15 @@ fn read_ledger(
             progress.step(VerifyProgress::Ledger(number))?;
         }
         end = scan.position();
-        claims.is_chain_broken |= check_segments(verification, scan.files())?;
+        claims.is_chain_broken |= check_storage(ledger, verification)?;
     }
-    verification.ledger.seq = end.seq;
-    verification.ledger.sha256 = end.line_digest;
+    (verification.ledger.seq, verification.ledger.sha256) = end.head();
     Ok(end)
 }
 
-/// Checks the segments that do not count, because their records are in the active file, and finds
-/// files that are none of the ledger's. Returns whether the active file lacks logged records.
-fn check_segments(verification: &mut Verification, files: &LedgerFiles) -> Result<bool> {
-    let report = ledger::check_segments(files)?;
+/// Checks what a scan of the ledger does not show. Returns whether it lacks logged records.
+fn check_storage(ledger: &dyn Ledger, verification: &mut Verification) -> Result<bool> {
+    let report = ledger.check()?;
     verification.ledger.segments = report.segments;
     if report.repeated > 0 {
         let segments = match report.repeated {
@@ -707,13 +708,13 @@ fn check_segments(verification: &mut Verification, files: &LedgerFiles) -> Resul
     for error in report.all_errors() {
         verification.add_error(FindingSubject::Ledger, error);
     }
-    Ok(report.active_error.is_some())
+    Ok(report.rollback_error.is_some())
 }
 
 /// Returns the entries and the baseline versions that retention recorded as deleted behind a
 /// position of the ledger.
 fn names_retired_since(
-    ledger: &Path,
+    ledger: &dyn Ledger,
     from: LedgerPosition,
 ) -> Result<(HashSet<PathBuf>, HashSet<Digest>)> {
     let (mut entries, mut versions) = (HashSet::new(), HashSet::new());
@@ -726,17 +727,17 @@ fn names_retired_since(
 
 /// Calls `visit` with each event behind a position of the ledger, as far as that can be read.
 fn for_each_event_behind(
-    ledger: &Path,
+    ledger: &dyn Ledger,
     from: LedgerPosition,
     mut visit: impl FnMut(&RunEvent),
 ) -> Result<()> {
-    let Some(mut scan) = LedgerScan::open_at(ledger, from)? else {
+    let Some(mut scan) = ledger.scan(from)? else {
         return Ok(());
     };
     loop {
         match scan.next_line() {
             Ok(Some(line)) => line.record.iter().for_each(|record| visit(&record.event)),
-            Err(_) if scan.skip_segment() => {}
+            Err(_) if scan.skip_unreadable() => {}
             Ok(None) | Err(_) => return Ok(()),
         }
     }

@@ -66,12 +66,11 @@ use crate::engine::context::Context;
 use crate::engine::runs::Runs;
 use crate::engine::watch::parallel::{Site, batch_size, map_agents_by_site, run_local_and_remote};
 use crate::store::address::RecordedAddress;
-use crate::store::file::ledger::open_for_append;
 use crate::store::file::lock::ArchiveLock;
-use crate::store::file::run_log;
 use crate::store::file::semaphore::Permit;
 use crate::store::journal::UNCLAIMED_JOURNAL_HINT;
 use crate::store::record::{RunEvent, new_run_id};
+use crate::store::run_log;
 use capture::MemoryCapture;
 use ending::RunEnding;
 pub use interrupted_turns::{InterruptedTurn, RecoveredTurns};
@@ -196,7 +195,7 @@ impl<'a> Run<'a> {
             plan,
             id: new_run_id(),
             is_bound,
-            begins_archive: runs.context.ledger().is_before_new_archive(),
+            begins_archive: runs.context.is_before_new_archive(),
             cancel,
             replacing_permit: Mutex::default(),
             undo_records: Mutex::default(),
@@ -253,8 +252,7 @@ impl<'a> Run<'a> {
             .unwrap_or_else(PoisonError::into_inner);
         let is_cancelled = || self.is_cancelled();
         let take = || {
-            open_for_append(archive)?;
-            ArchiveLock::Ledger.check(archive)?;
+            self.context().ledger().check_writable()?;
             ArchiveLock::Replacing.acquire_unless(archive, self.context().clock(), &is_cancelled)
         };
         match place.get_or_insert_with(take) {

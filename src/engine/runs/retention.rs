@@ -82,7 +82,7 @@ impl Retention {
     /// # Errors
     /// The ledger cannot be read.
     pub fn future_record(&self) -> Result<Option<(u64, DateTime<FixedOffset>)>> {
-        let latest = self.context.ledger().state().latest_record_time()?;
+        let latest = self.context.ledger().record_times()?.latest;
         // Read the clock last: other runs may append records in between.
         let now = self.context.clock().now();
         Ok(latest.filter(|(_, time)| *time > now + MAX_CLOCK_LEAD))

@@ -180,7 +180,7 @@ impl FleetWatcher {
             let _running = running;
             watch.shared_memories.refresh_shared_memories();
             // From here on it is known which agents runs have changed.
-            let _ = watch.context.ledger().state().take_recorded_agents();
+            let _ = watch.context.ledger().take_recorded_agents();
             // The list of hosts arrives before the first status of any.
             let hosts = watch.hosts.host_statuses();
             if hosts.is_empty() || events.send(FleetEvent::HostsChanged(hosts)).is_ok() {

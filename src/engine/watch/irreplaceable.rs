@@ -12,7 +12,7 @@ use crate::base::durable;
 use crate::base::error::{Error, ErrorKind};
 use crate::config::Agent;
 use crate::engine::watch::MemoryChecks;
-use crate::store::file::ledger::AgentHistory;
+use crate::store::agent_history::AgentHistory;
 use crate::transport::{MemoryObject, SpecialFile};
 
 /// Maximum wait for a file system to resolve a path.

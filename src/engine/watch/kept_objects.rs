@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::config::Agent;
 use crate::engine::watch::MemoryChecks;
-use crate::store::file::ledger::AgentHistory;
+use crate::store::agent_history::AgentHistory;
 use crate::transport::MemoryObject;
 
 impl MemoryChecks {

@@ -6,7 +6,7 @@ use crate::base::digest::Digest;
 use crate::base::error::Result;
 use crate::config::Agent;
 use crate::engine::context::Context;
-use crate::store::file::ledger::AgentHistory;
+use crate::store::agent_history::AgentHistory;
 use crate::store::lease::LeaseSurvey;
 
 /// What is known of the whole fleet before its agents are observed.
@@ -22,6 +22,6 @@ pub(in crate::engine) struct KnownFleet {
 impl KnownFleet {
     pub fn history(&self, context: &Context, agent: &Agent) -> Result<AgentHistory> {
         self.ledger_head.clone()?;
-        context.ledger().state().indexed_history(&agent.name)
+        context.ledger().known_history(&agent.name)
     }
 }

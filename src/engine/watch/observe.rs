@@ -26,7 +26,7 @@ use crate::engine::context::MAX_WINDOW_BYTES;
 use crate::engine::shared_memories::sharing_error;
 use crate::engine::watch::Observer;
 use crate::store::address::{MemoryAddress, host_name};
-use crate::store::file::ledger::AgentHistory;
+use crate::store::agent_history::AgentHistory;
 use crate::store::lease::{LeaseSurvey, LockHolder, describe_lock};
 use crate::store::observation::{Blocker, Observation};
 use crate::store::state::State;

@@ -86,7 +86,7 @@ impl Observer {
         KnownFleet {
             journaled: self.context.journals().agents(),
             leases: self.context.leases().survey(),
-            ledger_head: self.context.ledger().state().head(),
+            ledger_head: self.context.ledger().head(),
         }
     }
 
@@ -106,14 +106,14 @@ impl Observer {
         known: &KnownFleet,
         seen: impl Iterator<Item = &'o mut Observation>,
     ) {
-        if self.context.ledger().state().head() == known.ledger_head {
+        if self.context.ledger().head() == known.ledger_head {
             return;
         }
         for seen in seen {
             let Ok(agent) = self.context.agent(&seen.agent) else {
                 continue;
             };
-            let history = self.context.ledger().state().indexed_history(&agent.name);
+            let history = self.context.ledger().known_history(&agent.name);
             let is_known = history.is_ok_and(|history| history.last_run == seen.last_run);
             if !is_known && agent.host().is_none() {
                 *seen = self.observe(agent);

@@ -10,7 +10,7 @@ use crate::base::error::{Error, ErrorKind};
 use crate::base::file_systems::SpellingDifference;
 use crate::config::Agent;
 use crate::engine::watch::MemoryChecks;
-use crate::store::file::ledger::AgentHistory;
+use crate::store::agent_history::AgentHistory;
 use crate::transport::MemoryDirectory;
 
 /// A file beside a missing memory.

@@ -77,9 +77,9 @@ impl Entries {
             return Ok(pinned);
         }
         let (mut unrecorded, mut unread) = (Vec::new(), None);
-        let (mut back, _) = self.ledger.scan_backwards()?;
+        let mut back = self.ledger.scan_backwards()?;
         while !pinned.is_empty() {
-            let next = back.next_readable(&mut unread, |it| it.is_about_archive())?;
+            let next = back.next_readable(&mut unread, &mut |it| it.is_about_archive())?;
             let Some((_, record)) = next else { break };
             let event = record.event;
             let is_named = |entry: &mut PathBuf| event.pinned_entries.contains(entry);

@@ -9,8 +9,8 @@ use crate::archive::PROGRAM_DIRECTORY_NAME;
 use crate::base::durable::{self, UnsyncedObject};
 use crate::base::error::{Error, ErrorKind, PathContext, Result};
 use crate::store::controller::Controller;
-use crate::store::file::ledger::MAX_RECORD_BYTES;
 use crate::store::journal::{Journal, JournalRecord, Journals, Transaction, damaged_journal_error};
+use crate::store::record_line::MAX_RECORD_BYTES;
 
 /// The journals of an archive.
 pub(crate) struct FileJournals {

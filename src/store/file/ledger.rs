@@ -24,14 +24,13 @@
 //! truncation records, and turning the last record into another record, which only a head that was
 //! noted elsewhere exposes.
 //!
-//! No reader loads the whole ledger. [`ArchiveLedger::history`] and [`ArchiveLedger::latest_record_time`] read an
-//! index and the records behind it; [`ReverseScan`] reads the last records, [`RecordRange`] and
-//! [`LedgerScan`] read many, one at a time. A position is a record's number and digest, which find
-//! it in whichever file it is; its offsets in the active file are a hint.
+//! No reader loads the whole ledger. Histories and times come from an index and the records behind it;
+//! [`FileReverseScan`] reads the last records, [`FileLedgerScan`] reads many, one at a time. A position
+//! is a record's number and digest, which find it in whichever file it is; its offsets in the active
+//! file are a hint.
 
 mod access;
 mod active_lines;
-mod agent_history;
 mod archive_id;
 mod compaction;
 #[cfg(test)]
@@ -39,8 +38,6 @@ mod compaction_tests;
 mod files;
 mod index;
 mod locked;
-mod record_line;
-mod record_range;
 mod reserve;
 mod reverse_scan;
 mod scan;
@@ -55,30 +52,25 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use chrono::{DateTime, FixedOffset};
-
 use crate::archive::Archive;
 use crate::base::clock::Clock;
 use crate::base::digest::Digest;
 use crate::base::error::{Error, ErrorKind, PathContext, Result};
 use crate::base::moment::Zone;
+use crate::store::agent_history::{AgentHistory, long_attributes_digest};
+use crate::store::ledger::{LedgerScan, RecordTimes};
 use crate::store::record::{LedgerPosition, LedgerRecord, Operation, RunEvent};
+use crate::store::record_line::MAX_RECORD_BYTES;
 use crate::store::trigger::Trigger;
-pub use agent_history::{AgentHistory, FailedAttempt};
-pub use archive_id::read_archive_id;
-pub use compaction::{MovedRecords, is_compaction_due, move_old_records};
-use files::FileStamp;
-pub use files::LedgerFiles;
+pub(in crate::store) use access::FileLedger;
+pub(in crate::store) use archive_id::read_archive_id;
+use compaction::MovedRecords;
+use files::{FileStamp, LedgerFiles};
 use index::LedgerIndex;
-use locked::LEDGER_FILE_NAME;
-pub use locked::{LockedLedger, open_for_append};
-pub(in crate::store) use record_line::MAX_RECORD_BYTES;
-pub use record_range::RecordRange;
+use locked::{LEDGER_FILE_NAME, LockedLedger};
 use reserve::release_reserve;
-pub use reserve::{is_reserve_due, write_reserve};
-pub use reverse_scan::{RecordSummary, ReverseScan};
-pub use scan::{LedgerScan, ScannedLine, read_record_at, read_undone_runs};
-pub use segment_check::{SegmentReport, check_repeated_segments, check_segments};
+use reverse_scan::FileReverseScan;
+use scan::FileLedgerScan;
 
 /// Maximum number of late entries that one record names.
 const MAX_LATE_ENTRIES_PER_RECORD: usize = 1000;
@@ -86,8 +78,8 @@ const MAX_LATE_ENTRIES_PER_RECORD: usize = 1000;
 /// Holds the complete lines of the last torn tail.
 const TORN_TAIL_FILE_NAME: &str = "ledger.torn";
 
-/// The ledger of one archive.
-pub struct ArchiveLedger {
+/// What a process knows of the ledger of one archive.
+struct ArchiveLedger {
     archive: Archive,
     path: PathBuf,
     /// The zone of the times that it returns.
@@ -105,10 +97,10 @@ pub struct ArchiveLedger {
 }
 
 impl ArchiveLedger {
-    /// Creates the ledger of `archive`, which returns times in UTC; reads nothing yet.
-    pub fn new(archive: &Archive) -> ArchiveLedger {
+    /// Creates the ledger of `archive`, which returns times of `zone`; reads nothing yet.
+    fn new(archive: &Archive, zone: Zone) -> ArchiveLedger {
         ArchiveLedger {
-            zone: Zone::UTC,
+            zone,
             archive: archive.clone(),
             path: archive.program_path(LEDGER_FILE_NAME),
             index: LedgerIndex::default(),
@@ -119,32 +111,16 @@ impl ArchiveLedger {
         }
     }
 
-    /// Sets the zone of the times that it returns.
-    #[must_use]
-    pub fn with_zone(self, zone: Zone) -> ArchiveLedger {
-        ArchiveLedger { zone, ..self }
-    }
-
     /// Path of the active file.
-    pub fn path(&self) -> &Path {
+    fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Returns what the records say of an agent.
-    ///
-    /// # Errors
-    /// The ledger cannot be read, or its chain is broken behind its index.
-    pub fn history(&mut self, agent: &str) -> Result<AgentHistory> {
-        self.catch_up()?;
-        self.indexed_history(agent)
-    }
-
-    /// As [`ArchiveLedger::history`], by the records up to the last call of another method: for a caller that
-    /// asks about many agents after [`ArchiveLedger::head`].
-    ///
-    /// # Errors
-    /// As [`ArchiveLedger::history`].
-    pub fn indexed_history(&mut self, agent: &str) -> Result<AgentHistory> {
+    /// As [`Ledger::known_history`](crate::store::ledger::Ledger::known_history).
+    fn known_history(&mut self, agent: &str) -> Result<AgentHistory> {
+        if let Some((_, error)) = &self.broken_chain {
+            return Err(error.clone());
+        }
         let mut history = match self.index.history(agent) {
             Some(history) => history,
             None => {
@@ -159,72 +135,44 @@ impl ArchiveLedger {
         Ok(history)
     }
 
-    /// Returns the agents of the records that were appended since the last call, by any process; None
-    /// if they are not known, as in the first call.
-    ///
-    /// # Errors
-    /// As [`ArchiveLedger::history`].
-    pub fn take_recorded_agents(&mut self) -> Result<Option<HashSet<String>>> {
+    /// Returns the agents of the records that were indexed since the last call.
+    fn take_recorded_agents(&mut self) -> Result<Option<HashSet<String>>> {
         self.catch_up()?;
         Ok(self.index.take_recorded_agents())
     }
 
-    /// Returns number and time of the record with the latest time.
-    ///
-    /// # Errors
-    /// As [`ArchiveLedger::history`].
-    pub fn latest_record_time(&mut self) -> Result<Option<(u64, DateTime<FixedOffset>)>> {
+    /// Returns the times of the records.
+    fn record_times(&mut self) -> Result<RecordTimes> {
         self.catch_up()?;
-        let latest = self.index.header.latest_record;
-        Ok(latest.map(|(seq, time)| (seq, self.zone.at(time))))
-    }
-
-    /// Returns the latest record time that is not after `time`, among the records of the last days.
-    ///
-    /// # Errors
-    /// As [`ArchiveLedger::history`].
-    pub fn last_record_time_before(
-        &mut self,
-        time: DateTime<FixedOffset>,
-    ) -> Result<Option<DateTime<FixedOffset>>> {
-        self.catch_up()?;
-        let last = self.index.last_record_time_before(time);
-        Ok(last.map(|time| self.zone.at(time)))
+        let (latest, recent) = self.index.record_times();
+        Ok(RecordTimes {
+            latest: latest.map(|(seq, time)| (seq, self.zone.at(time))),
+            recent: recent.iter().map(|time| self.zone.at(*time)).collect(),
+        })
     }
 
     /// Returns number and digest of the last record.
-    ///
-    /// # Errors
-    /// As [`ArchiveLedger::history`].
-    pub fn head(&mut self) -> Result<(u64, Digest)> {
+    fn head(&mut self) -> Result<(u64, Digest)> {
         self.catch_up()?;
         Ok(self.known_head())
     }
 
     /// Returns number and digest of the last record that is indexed.
-    pub fn known_head(&self) -> (u64, Digest) {
-        let end = self.index.header.position;
-        (end.seq, end.line_digest)
+    fn known_head(&self) -> (u64, Digest) {
+        self.index.header.position.head()
     }
 
-    /// Returns the head after this process's last append, otherwise the ledger's. Records that
-    /// other processes have appended since may not be on the disk yet.
-    ///
-    /// # Errors
-    /// As [`ArchiveLedger::history`].
-    pub fn durable_head(&mut self) -> Result<(u64, Digest)> {
+    /// Returns the head after this process's last append, otherwise the ledger's.
+    fn durable_head(&mut self) -> Result<(u64, Digest)> {
         let head = self.head()?;
         Ok(self.last_appended.unwrap_or(head))
     }
 
-    /// Returns the records, last one first, and the position of the last one.
-    ///
-    /// # Errors
-    /// As [`ArchiveLedger::history`].
-    pub fn scan_backwards(&mut self) -> Result<(ReverseScan, LedgerPosition)> {
+    /// Returns the records after the one with this number, last one first.
+    fn scan_back_to(&mut self, seq: u64) -> Result<FileReverseScan> {
         let files = self.catch_up()?;
         let end = self.index.header.position;
-        Ok((ReverseScan::new(files, end, self.zone), end))
+        Ok(FileReverseScan::new(files, end, seq, self.zone))
     }
 
     /// Indexes what was appended since the last call.
@@ -299,7 +247,7 @@ impl ArchiveLedger {
     /// no run needs their records to reset an agent. The index goes to the disk only if they are
     /// damaged: another error may pass, and the file would keep the gap.
     fn index_appended(&mut self, files: &LedgerFiles) -> Result<()> {
-        let mut scan = LedgerScan::new(files.clone(), self.index.header.position);
+        let mut scan = FileLedgerScan::new(files.clone(), self.index.header.position);
         let mut last_gap = None;
         loop {
             match scan.next_record() {
@@ -313,7 +261,7 @@ impl ArchiveLedger {
                 }
                 Ok(None) => break,
                 Err(error) => {
-                    if !scan.skip_segment() {
+                    if !scan.skip_unreadable() {
                         return Err(error);
                     }
                     last_gap = Some(scan.position().seq);
@@ -332,7 +280,7 @@ impl ArchiveLedger {
 
     /// Replaces long attributes by the position of an earlier record that has the same.
     fn deduplicate_attributes(&mut self, event: &mut RunEvent) {
-        let Some(digest) = agent_history::long_attributes_digest(&event.change) else {
+        let Some(digest) = long_attributes_digest(&event.change) else {
             return;
         };
         let history = self.index.history(&event.agent);
@@ -364,7 +312,7 @@ impl ArchiveLedger {
     ///
     /// # Errors
     /// The system's error, or a broken chain.
-    pub fn append(
+    fn append(
         &mut self,
         locked: LockedLedger,
         events: Vec<RunEvent>,
@@ -394,19 +342,7 @@ impl ArchiveLedger {
                 left -= change.late_entries.len();
             }
             self.deduplicate_attributes(&mut what);
-            let record = LedgerRecord {
-                seq: at.seq + 1,
-                previous_digest: at.line_digest,
-                time: clock.now(),
-                boot: boot.clone(),
-                event: what,
-            };
-            let line = serde_json::to_vec(&record).map_err(|error| {
-                Error::new(
-                    ErrorKind::Internal,
-                    format!("cannot write a record: {error}"),
-                )
-            })?;
+            let (record, line) = LedgerRecord::new(what, at, clock.now(), boot.clone())?;
             text.extend_from_slice(&line);
             text.push(b'\n');
             at = LedgerPosition {
@@ -470,7 +406,7 @@ impl ArchiveLedger {
 
     /// Adopts the active file that compaction has put in place, whose first record this is, and
     /// writes the index of it. The caller holds the lock of the ledger.
-    pub fn adopt_replaced(&mut self, first: u64) {
+    fn adopt_replaced(&mut self, first: u64) {
         // A failure shows with the next read.
         if self.catch_up().is_ok() {
             self.index.header.synced_first_seq = Some(first);
@@ -496,8 +432,20 @@ mod tests {
     use std::sync::Mutex;
     use std::time::{Duration, Instant};
 
+    use chrono::{DateTime, FixedOffset};
+
     use super::*;
     use crate::base::clock::SystemClock;
+    use crate::store::ledger::ReverseScan;
+
+    pub fn open_ledger(archive: &Archive) -> ArchiveLedger {
+        ArchiveLedger::new(archive, Zone::UTC)
+    }
+
+    pub fn read_history(ledger: &mut ArchiveLedger, agent: &str) -> AgentHistory {
+        ledger.head().unwrap();
+        ledger.known_history(agent).unwrap()
+    }
 
     fn event_with_note(note: &str) -> RunEvent {
         RunEvent {
@@ -509,14 +457,17 @@ mod tests {
     fn append(archive: &Archive, notes: &[&str]) -> Result<()> {
         let locked = LockedLedger::lock(archive, &SystemClock)?;
         let events = notes.iter().map(|note| event_with_note(note)).collect();
-        ArchiveLedger::new(archive).append(locked, events, &SystemClock)
+        open_ledger(archive).append(locked, events, &SystemClock)
     }
 
     fn record_notes(archive: &Archive) -> Vec<String> {
         let mut notes = Vec::new();
-        let mut scan = LedgerScan::open(&archive.program_path(LEDGER_FILE_NAME))
-            .unwrap()
-            .unwrap();
+        let mut scan = FileLedgerScan::open_at(
+            &archive.program_path(LEDGER_FILE_NAME),
+            LedgerPosition::default(),
+        )
+        .unwrap()
+        .unwrap();
         while let Some(record) = scan.next_record().unwrap() {
             notes.push(record.event.note.unwrap_or_default());
         }
@@ -537,14 +488,14 @@ mod tests {
         let archive = Archive::new(&root, 0o600, None);
         let long = "x".repeat(100_000);
         append(&archive, &[&long, "last"]).unwrap();
-        let mut ledger = ArchiveLedger::new(&archive);
-        ledger.history("scout").unwrap();
+        let mut ledger = open_ledger(&archive);
+        read_history(&mut ledger, "scout");
         let Some(before) = read_bytes_of_thread() else {
             return crate::skip::skip_unsupported("no counter of the bytes that a thread reads");
         };
         for _ in 0..50 {
-            ledger.history("scout").unwrap();
-            ledger.latest_record_time().unwrap();
+            read_history(&mut ledger, "scout");
+            ledger.record_times().unwrap();
             assert_eq!(ledger.head().unwrap().0, 2);
         }
         let count = read_bytes_of_thread().unwrap() - before;
@@ -553,7 +504,7 @@ mod tests {
         let end = ledger.index.header.position;
         let files = LedgerFiles::open(ledger.path()).unwrap();
         let before = read_bytes_of_thread().unwrap();
-        LedgerScan::new(files, end).next_record().unwrap();
+        FileLedgerScan::new(files, end).next_record().unwrap();
         let count = read_bytes_of_thread().unwrap() - before;
         assert!(
             count < 10_000,
@@ -563,9 +514,9 @@ mod tests {
 
     /// The numbers of an agent's records, last one first.
     fn newest_first_seqs(ledger: &mut ArchiveLedger, agent: &str) -> Vec<u64> {
-        let (mut back, _) = ledger.scan_backwards().unwrap();
+        let mut back = ledger.scan_back_to(0).unwrap();
         let mut seqs = Vec::new();
-        while let Some((place, record)) = back.next_matching(|it| it.agent == agent).unwrap() {
+        while let Some((place, record)) = back.next_matching(&mut |it| it.agent == agent).unwrap() {
             assert_eq!(place.seq, record.seq);
             seqs.push(record.seq);
         }
@@ -637,7 +588,7 @@ mod tests {
                 act: Box::new(release),
             };
             let locked = LockedLedger::lock(&archive, &clock)?;
-            ArchiveLedger::new(&archive).append(locked, vec![event_with_note("note")], &clock)
+            open_ledger(&archive).append(locked, vec![event_with_note("note")], &clock)
         };
         append_while_held(50).unwrap();
         assert_eq!(append_while_held(70).unwrap_err().kind(), ErrorKind::Busy);
@@ -649,12 +600,12 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path().canonicalize().unwrap();
         let archive = Archive::new(&root, 0o600, None);
-        let mut reader = ArchiveLedger::new(&archive);
-        assert_eq!(reader.history("scout").unwrap(), AgentHistory::default());
+        let mut reader = open_ledger(&archive);
+        assert_eq!(read_history(&mut reader, "scout"), AgentHistory::default());
         for number in 1..=3 {
             append(&archive, &["one", "two"]).unwrap();
             assert_eq!(
-                reader.history("scout").unwrap().last_run.unwrap().run,
+                read_history(&mut reader, "scout").last_run.unwrap().run,
                 "5a10c3d2"
             );
             assert_eq!(reader.head().unwrap().0, 2 * number);

@@ -46,9 +46,10 @@ use crate::base::moment::Zone;
 use crate::base::sys::{self, LockConflict};
 use crate::config::config_identity;
 use crate::store::controller::Controller;
-use crate::store::file::{Ledger, Locks};
+use crate::store::file::Locks;
 use crate::store::holds::Hold;
 use crate::store::lease::{HeldLock, Lease, LeaseSurvey, Leases, LockHolder, describe_lock};
+use crate::store::ledger::Ledger;
 use crate::store::record::new_run_id;
 use lock_directory::LockDirectory;
 
@@ -147,12 +148,12 @@ impl Drop for AgentLock {
 /// as far as this process knows it: the lock itself keeps others from the agent.
 pub(crate) struct FileLeases {
     controller: Arc<Controller>,
-    ledger: Arc<Ledger>,
+    ledger: Arc<dyn Ledger>,
 }
 
 impl FileLeases {
     /// Creates the leases; reads and writes nothing yet.
-    pub fn new(controller: &Arc<Controller>, ledger: &Arc<Ledger>) -> FileLeases {
+    pub fn new(controller: &Arc<Controller>, ledger: &Arc<dyn Ledger>) -> FileLeases {
         FileLeases {
             controller: Arc::clone(controller),
             ledger: Arc::clone(ledger),

@@ -1,6 +1,6 @@
 //! A store in memory, for the contract tests: it shows what a store does that is not about files.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -8,13 +8,19 @@ use crate::base::digest::Digest;
 use crate::base::durable::UnsyncedObject;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::moment::Zone;
+use crate::store::agent_history::AgentHistory;
 use crate::store::holds::{Hold, HoldLock, Holds};
 use crate::store::journal::{Journal, JournalRecord, Journals, Transaction};
 use crate::store::lease::{
     HeldLock, Lease, LeaseSurvey, Leases, LockHolder, describe_holder, describe_lock,
 };
+use crate::store::ledger::{
+    Ledger, LedgerCheck, LedgerLine, LedgerScan, LineProblem, RecordTimes, ReverseScan,
+};
 use crate::store::observation::Observation;
 use crate::store::observations::{KnownState, Observations, SavedFleet, StateChange, StateNote};
+use crate::store::record::{LedgerPosition, LedgerRecord, RunEvent};
+use crate::store::record_line::RecordSummary;
 use crate::store::versions::{StoredVersion, VersionDeletion, VersionDraft, Versions};
 use crate::transport::Stamp;
 
@@ -26,6 +32,7 @@ struct Content {
     journals: BTreeMap<PathBuf, Vec<u8>>,
     grants: HashMap<String, (u64, LockHolder)>,
     last_token: u64,
+    lines: Vec<Vec<u8>>,
     known: HashMap<String, KnownState>,
     changes: Vec<StateChange>,
     fleet: Vec<u8>,
@@ -52,6 +59,13 @@ impl MemoryStore {
 
     fn content(&self) -> MutexGuard<'_, Content> {
         self.content.lock().unwrap()
+    }
+
+    /// Replaces a text in the lines of the ledger.
+    pub fn replace_in_records(&self, from: &str, to: &str) {
+        for line in &mut self.content().lines {
+            *line = str::from_utf8(line).unwrap().replace(from, to).into_bytes();
+        }
     }
 
     /// Takes an agent away from its holder, and gives it to another.
@@ -420,5 +434,245 @@ impl VersionDeletion for MemoryStore {
         }
         content.versions.remove(&version.digest);
         Ok(true)
+    }
+}
+
+/// The ledger of a store in memory, as one process has it.
+pub(crate) struct MemoryLedger {
+    store: MemoryStore,
+    /// How many records were there at the last call of [`Ledger::take_recorded_agents`].
+    taken: Mutex<Option<usize>>,
+}
+
+impl MemoryLedger {
+    pub fn new(store: &MemoryStore) -> MemoryLedger {
+        MemoryLedger {
+            store: store.clone(),
+            taken: Mutex::default(),
+        }
+    }
+
+    fn lines(&self) -> Vec<Vec<u8>> {
+        self.store.content().lines.clone()
+    }
+
+    fn records(&self) -> Vec<LedgerRecord> {
+        let lines = self.lines().into_iter();
+        lines
+            .map(|line| LedgerRecord::parse(&line).unwrap())
+            .collect()
+    }
+}
+
+/// Returns the position at which the record with this number ends, and its line.
+fn position_behind(seq: usize, line: &[u8]) -> LedgerPosition {
+    LedgerPosition {
+        seq: seq as u64,
+        line_digest: Digest::of(line),
+        ..LedgerPosition::default()
+    }
+}
+
+fn end_of(lines: &[Vec<u8>]) -> LedgerPosition {
+    let last = lines.last().map(|line| position_behind(lines.len(), line));
+    last.unwrap_or_default()
+}
+
+fn chain_error() -> Error {
+    Error::new(ErrorKind::Integrity, "it does not continue the line before")
+}
+
+impl Ledger for MemoryLedger {
+    fn append(&self, events: Vec<RunEvent>) -> Result<()> {
+        let mut content = self.store.content();
+        for event in events {
+            let at = end_of(&content.lines);
+            let (_, line) = LedgerRecord::new(event, at, self.store.holder.since, None)?;
+            content.lines.push(line);
+        }
+        Ok(())
+    }
+
+    fn check_writable(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn head(&self) -> Result<(u64, Digest)> {
+        Ok(self.known_head())
+    }
+
+    fn known_head(&self) -> (u64, Digest) {
+        end_of(&self.store.content().lines).head()
+    }
+
+    fn durable_head(&self) -> Option<(u64, Digest)> {
+        Some(self.known_head()).filter(|head| head.0 > 0)
+    }
+
+    fn known_history(&self, agent: &str) -> Result<AgentHistory> {
+        let mut history = AgentHistory::default();
+        for record in self.records() {
+            let at = LedgerPosition::default();
+            match record.event.view_of_agent(agent) {
+                Some(view) if record.event.unchanged.is_some() => {
+                    history.add_unchanged(&view, record.time, at);
+                }
+                Some(event) => history.add_event(&event, record.time, at),
+                None => {}
+            }
+        }
+        Ok(history)
+    }
+
+    fn take_recorded_agents(&self) -> Result<Option<HashSet<String>>> {
+        let records = self.records();
+        let taken = self.taken.lock().unwrap().replace(records.len());
+        let agents = |count| {
+            let events = records.iter().skip(count).map(|record| &record.event);
+            events
+                .flat_map(RunEvent::agents)
+                .map(str::to_string)
+                .collect()
+        };
+        Ok(taken.map(agents))
+    }
+
+    fn record_times(&self) -> Result<RecordTimes> {
+        let recent: Vec<_> = self.records().iter().map(|record| record.time).collect();
+        let latest = recent.iter().max().map(|latest| {
+            let place = recent.iter().position(|time| time == latest).unwrap();
+            (place as u64 + 1, *latest)
+        });
+        Ok(RecordTimes { latest, recent })
+    }
+
+    fn scan(&self, from: LedgerPosition) -> Result<Option<Box<dyn LedgerScan>>> {
+        let lines = self.lines();
+        if lines.is_empty() {
+            return Ok(None);
+        }
+        let position = from;
+        Ok(Some(Box::new(MemoryScan { lines, position })))
+    }
+
+    fn scan_back_to(&self, seq: u64) -> Result<Box<dyn ReverseScan>> {
+        let lines = self.lines();
+        let end = end_of(&lines);
+        Ok(Box::new(MemoryReverseScan {
+            lines,
+            end,
+            next: end,
+            after_seq: seq,
+        }))
+    }
+
+    fn read_record(&self, position: LedgerPosition) -> Result<LedgerRecord> {
+        let lines = self.lines();
+        let line = &lines[position.seq as usize - 1];
+        if Digest::of(line) != position.line_digest {
+            return Err(chain_error());
+        }
+        Ok(LedgerRecord::parse(line).unwrap())
+    }
+
+    fn undone_runs(&self, from: LedgerPosition) -> Result<HashSet<String>> {
+        let records = self.records().into_iter().skip(from.seq as usize);
+        Ok(records
+            .filter_map(|record| record.event.undone_run)
+            .collect())
+    }
+
+    fn check(&self) -> Result<LedgerCheck> {
+        Ok(LedgerCheck::default())
+    }
+
+    fn archive_id(&self) -> Result<Option<Digest>> {
+        Ok(self.lines().first().map(|line| Digest::of(line)))
+    }
+
+    fn compact(&self) -> Result<Option<String>> {
+        Ok(None)
+    }
+
+    fn renew_reserve(&self) {}
+
+    fn location(&self) -> PathBuf {
+        PathBuf::from("ledger")
+    }
+}
+
+struct MemoryScan {
+    lines: Vec<Vec<u8>>,
+    position: LedgerPosition,
+}
+
+impl LedgerScan for MemoryScan {
+    fn position(&self) -> LedgerPosition {
+        self.position
+    }
+
+    fn next_line(&mut self) -> Result<Option<LedgerLine>> {
+        let Some(line) = self.lines.get(self.position.seq as usize) else {
+            return Ok(None);
+        };
+        let record = LedgerRecord::parse(line).unwrap();
+        let number = self.position.seq + 1;
+        let is_next = record.previous_digest == self.position.line_digest;
+        self.position = position_behind(number as usize, line);
+        Ok(Some(LedgerLine {
+            number,
+            record: Some(record),
+            problem: (!is_next).then(|| LineProblem {
+                description: format!("line {number}"),
+                restore_hint: None,
+                error: chain_error(),
+            }),
+        }))
+    }
+
+    fn skip_unreadable(&mut self) -> bool {
+        false
+    }
+
+    fn trailing_bytes(&self) -> Result<u64> {
+        Ok(0)
+    }
+}
+
+struct MemoryReverseScan {
+    lines: Vec<Vec<u8>>,
+    end: LedgerPosition,
+    /// Where the next record ends.
+    next: LedgerPosition,
+    after_seq: u64,
+}
+
+impl ReverseScan for MemoryReverseScan {
+    fn end(&self) -> LedgerPosition {
+        self.end
+    }
+
+    fn next_readable(
+        &mut self,
+        _unread: &mut Option<Error>,
+        is_wanted: &mut dyn FnMut(&RecordSummary<'_>) -> bool,
+    ) -> Result<Option<(LedgerPosition, LedgerRecord)>> {
+        while self.next.seq > self.after_seq {
+            let at = self.next;
+            let line = &self.lines[at.seq as usize - 1];
+            if Digest::of(line) != at.line_digest {
+                return Err(chain_error());
+            }
+            let summary: RecordSummary<'_> = serde_json::from_slice(line).unwrap();
+            self.next = LedgerPosition {
+                seq: at.seq - 1,
+                line_digest: summary.previous_digest,
+                ..LedgerPosition::default()
+            };
+            if is_wanted(&summary) {
+                return Ok(Some((at, LedgerRecord::parse(line).unwrap())));
+            }
+        }
+        Ok(None)
     }
 }

@@ -397,7 +397,7 @@ pub fn change_schedule<Tz: TimeZone>(
     })?;
     lock.replace(Some(&text))?;
     for change in changes {
-        engine.ledger().log_text(&format!(
+        engine.context().log_text(&format!(
             "{}; by {}",
             change.describe(),
             engine.context().user()

@@ -50,7 +50,7 @@ fn assert_nothing_is_written(world: &World, there: &str) {
             .begin_baseline_edit()
             .map(drop)
             .unwrap_err(),
-        engine.ledger().log_text("a line").unwrap_err(),
+        engine.context().log_text("a line").unwrap_err(),
         engine
             .seals()
             .plan_seal(&SealScope::All, false)
@@ -99,10 +99,10 @@ fn archive_that_is_not_mounted_is_refused() {
 fn archive_that_is_unmounted_later_is_refused() {
     let world = world_with_archive_id();
     let engine = world.engine();
-    engine.ledger().log_text("a line").unwrap();
+    engine.context().log_text("a line").unwrap();
     fs::rename(world.archive_directory(), world.root.join("disk")).unwrap();
     fs::create_dir(world.archive_directory()).unwrap();
-    let error = engine.ledger().log_text("a line").unwrap_err();
+    let error = engine.context().log_text("a line").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Host);
     assert_eq!(files_below(&world.archive_directory()), []);
 }
@@ -202,8 +202,8 @@ fn archive_is_begun_once() {
     let world = World::new(&["scout"]);
     let engine = world.engine();
     assert_eq!(engine.ledger().archive_id(), Ok(None));
-    let id = engine.ledger().begin_archive().unwrap();
-    assert_eq!(engine.ledger().begin_archive(), Ok(id));
+    let id = engine.context().begin_archive().unwrap();
+    assert_eq!(engine.context().begin_archive(), Ok(id));
     assert_eq!(world.engine().ledger().archive_id(), Ok(Some(id)));
     assert_eq!(world.read_records().len(), 1);
     let world = with_archive_id(world, id);

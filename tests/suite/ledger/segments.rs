@@ -302,8 +302,8 @@ fn older_ledger_is_named_and_stops_no_reset() {
         panic!("{:?}", found.findings)
     };
     assert!(finding.hints[0].contains("restore the newest ledger.jsonl"));
-    let report = world.engine().ledger().check_files().unwrap();
-    assert_eq!(report.active_error.unwrap().message(), finding.message);
+    let report = world.engine().ledger().check().unwrap();
+    assert_eq!(report.rollback_error.unwrap().message(), finding.message);
     assert_eq!(report.errors, []);
 }
 

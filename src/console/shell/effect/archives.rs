@@ -92,7 +92,7 @@ pub(super) fn search_archive(runner: &mut EffectRunner, request: ArchiveSearchRe
             TextSource::Entry(path) => Some(path),
             TextSource::Memory(_) => None,
         });
-        let recorded = engine.ledger().recorded_entries(entries, &is_wanted);
+        let recorded = engine.search().recorded_entries(entries, &is_wanted);
         let recorded = recorded.map_err(|error| error.to_string());
         let _ = messages.send(Msg::EntryRecordsRead(number, recorded));
         let query = request.query;

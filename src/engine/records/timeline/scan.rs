@@ -55,7 +55,7 @@ impl Timelines {
         notes: &mut Vec<String>,
     ) -> Result<ScannedLedger> {
         let agent = subject.agent.as_str();
-        let (mut back, _) = self.context.ledger().scan_backwards()?;
+        let mut back = self.context.ledger().scan_backwards()?;
         let mut unread = None;
         let mut marks = UndoMarks::default();
         let mut found = ScannedLedger::default();
@@ -66,7 +66,7 @@ impl Timelines {
                 break;
             }
             // A record of several unchanged agents names no entries.
-            let next = back.next_readable(&mut unread, |it| {
+            let next = back.next_readable(&mut unread, &mut |it| {
                 it.is_about_agent(agent) || it.is_about_archive() || !it.agent.is_empty()
             })?;
             let Some((_, record)) = next else { break };

@@ -52,7 +52,7 @@ impl Verifier {
         }
         if !missing.is_empty() {
             // Retention may run at the same time; its record precedes the deletion.
-            let (_, retired) = names_retired_since(&verification.ledger.path, end)?;
+            let (_, retired) = names_retired_since(self.context.ledger(), end)?;
             missing.retain(|digest| !retired.contains(digest));
         }
         if claims.may_be_retired_unread(0) {

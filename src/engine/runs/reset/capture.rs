@@ -24,7 +24,7 @@ use crate::engine::runs::plan::{BoundMemory, PlanBinding, PlanStep};
 use crate::engine::runs::push::DividedMemory;
 use crate::engine::runs::undo::InstallSource;
 use crate::engine::watch::classify::{Classification, MemoryAccumulator, describe_oversize};
-use crate::store::file::ledger::AgentHistory;
+use crate::store::agent_history::AgentHistory;
 use crate::store::record::{FileChange, FileState, RunEvent};
 use crate::store::versions::VersionDraft;
 use crate::transport::{

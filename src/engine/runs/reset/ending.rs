@@ -10,8 +10,8 @@ use crate::base::error::{Error, ErrorKind};
 use crate::engine::runs::retention::{Deletion, RetentionScope};
 use crate::engine::runs::run_report::{AgentResult, RunReport};
 use crate::store::address::RecordedAddress;
-use crate::store::file::run_log;
 use crate::store::record::{Outcome, RunEvent};
+use crate::store::run_log;
 use crate::store::unchanged_record::merge_unchanged;
 
 /// The end of a run.
@@ -53,7 +53,7 @@ impl RunEnding<'_, '_> {
             retired_entries: retired.entries,
             retired_versions: retired.versions,
             notes,
-            ledger_head: self.run.context().ledger().recorded_head(),
+            ledger_head: self.run.context().ledger().durable_head(),
             duration_ms,
         };
         let half = |it: &&AgentResult| it.outcome == Outcome::Ok && it.kind.is_some();
@@ -82,7 +82,7 @@ impl RunEnding<'_, '_> {
             .unwrap_or_else(PoisonError::into_inner);
         drop(place.take());
         self.compact_ledger(&mut report);
-        self.run.context().ledger().renew_ledger_reserve();
+        self.run.context().ledger().renew_reserve();
         report
     }
 
@@ -94,7 +94,7 @@ impl RunEnding<'_, '_> {
         }
         match self.run.context().ledger().compact() {
             Ok(None) => return,
-            Ok(Some(moved)) => self.run.log_line(&moved.to_string()),
+            Ok(Some(moved)) => self.run.log_line(&moved),
             Err(error) => {
                 let hints = error.hints().iter().map(|hint| format!("; {hint}"));
                 let hints: String = hints.collect();
@@ -214,7 +214,7 @@ impl RunEnding<'_, '_> {
         let note = self
             .run
             .begins_archive
-            .then(|| self.run.context().ledger().new_archive_note())??;
+            .then(|| self.run.context().new_archive_note())??;
         self.run.log_line(&note);
         Some(note)
     }

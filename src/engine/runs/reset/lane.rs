@@ -23,7 +23,7 @@ use crate::base::threads::KeptThreads;
 use crate::config::Agent;
 use crate::engine::runs::plan::{PlanStep, SkippedAgent};
 use crate::engine::watch::parallel::Site;
-use crate::store::file::ledger::FailedAttempt;
+use crate::store::agent_history::FailedAttempt;
 use crate::store::journal::{Journal, JournalRecord};
 use crate::store::lease::Lease;
 use crate::store::record::{FileState, Outcome, RunEvent};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::engine::runs::plan::PlanStep;
-use crate::store::file::ledger::FailedAttempt;
+use crate::store::agent_history::FailedAttempt;
 use crate::store::lease::Lease;
 
 /// An agent that waits for its turn.

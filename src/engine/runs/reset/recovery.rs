@@ -405,11 +405,10 @@ impl Runs {
         event: &RunEvent,
         after_seq: u64,
     ) -> Result<Vec<RunEvent>> {
-        let (back, _) = self.context.ledger().scan_backwards()?;
-        let mut back = back.stopping_after(after_seq);
+        let mut back = self.context.ledger().scan_back_to(after_seq)?;
         let is_wanted = |run: &str, agent: &str| run == event.run && agent == event.agent;
         let mut events = Vec::new();
-        while let Some((_, record)) = back.next_matching(|it| is_wanted(&it.run, &it.agent))? {
+        while let Some((_, record)) = back.next_matching(&mut |it| is_wanted(&it.run, &it.agent))? {
             events.insert(0, record.event);
         }
         Ok(events)

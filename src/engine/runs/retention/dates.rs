@@ -71,11 +71,8 @@ impl Retention {
     /// The ledger cannot be read.
     pub(super) fn retention_dates(&self) -> Result<RetentionDates> {
         let now = self.context.clock().now();
-        let confirmed = self
-            .context
-            .ledger()
-            .state()
-            .last_record_time_before(now - MIN_CONFIRMATION_AGE)?;
+        let times = self.context.ledger().record_times()?.recent.into_iter();
+        let confirmed = times.filter(|it| *it <= now - MIN_CONFIRMATION_AGE).max();
         Ok(RetentionDates {
             now,
             zone: self.context.clock().zone(),
@@ -89,14 +86,9 @@ impl Retention {
     /// # Errors
     /// The ledger cannot be read.
     pub(super) fn describe_unconfirmed_date(&self, dates: &RetentionDates) -> Result<String> {
-        let has_records = self
-            .context
-            .ledger()
-            .state()
-            .latest_record_time()?
-            .is_some();
+        let latest = self.context.ledger().record_times()?.latest;
         let since = match dates.confirmed {
-            None if has_records => {
+            None if latest.is_some() => {
                 return Ok(
                     "all recorded runs are less than a day old; a run a day after the first \
                      confirms the date"

@@ -151,7 +151,7 @@ impl Retention {
             }
         }
         let recorded = self.context.ledger().append(vec![event]);
-        recorded.map_err(|error| self.context.ledger().explain_unrecorded_deletion(error))
+        recorded.map_err(|error| self.context.explain_unrecorded_deletion(error))
     }
 
     fn delete_recorded(&self, part: &ExpiredPart<'_>, deletion: &mut Deletion) {

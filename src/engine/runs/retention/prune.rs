@@ -12,9 +12,9 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::config::is_agent_name;
 use crate::engine::runs::Retention;
 use crate::engine::runs::plan::RetentionPlan;
-use crate::store::file::run_log;
 use crate::store::lease::Lease;
 use crate::store::record::new_run_id;
+use crate::store::run_log;
 
 /// What a command deleted from the archive.
 #[derive(Clone, Debug)]
@@ -128,7 +128,7 @@ impl Retention {
         let scope = RetentionScope::from_failures(self.context.config(), failures, named);
         let deletion = self.delete_expired(&run, &plan, &scope)?;
         self.log_pruning(&run, &deletion, &mut report);
-        self.context.ledger().renew_ledger_reserve();
+        self.context.ledger().renew_reserve();
         let Deletion {
             entries,
             versions,
@@ -174,7 +174,7 @@ impl Retention {
 
     /// Writes to `reset.log` what was deleted.
     fn log_pruning(&self, run: &str, deletion: &Deletion, report: &mut PruneReport) {
-        report.ledger_head = self.context.ledger().recorded_head();
+        report.ledger_head = self.context.ledger().durable_head();
         let problems = report.errors.iter().chain(&deletion.errors);
         let mut lines = deletion.describe(self);
         lines.extend(problems.map(|error| format!("retention: {}", error.message())));

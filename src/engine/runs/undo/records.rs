@@ -13,7 +13,6 @@ use crate::base::error::{Error, Result};
 use crate::config::Agent;
 use crate::engine::context::Context;
 use crate::store::address::RecordedAddress;
-use crate::store::file::ledger::{LedgerScan, read_undone_runs};
 use crate::store::record::{FileState, LedgerPosition, LedgerRecord, Operation, RunEvent};
 use crate::transport::ObjectId;
 
@@ -115,7 +114,7 @@ impl UndoRecords {
         agents: &[&Agent],
         is_redo: bool,
     ) -> Result<UndoRecords> {
-        let (mut reverse_scan, end) = context.ledger().scan_backwards()?;
+        let mut back = context.ledger().scan_backwards()?;
         let searches = agents
             .iter()
             .map(|agent| (agent.name.as_str(), RunSearch::new(agent)));
@@ -124,7 +123,7 @@ impl UndoRecords {
         let mut unread = None;
         while open > 0
             && let Some((position, record)) =
-                reverse_scan.next_readable(&mut unread, |it| searches.contains_key(&*it.agent))?
+                back.next_readable(&mut unread, &mut |it| searches.contains_key(&*it.agent))?
         {
             let Some(search) = searches.get_mut(record.event.agent.as_str()) else {
                 continue;
@@ -143,13 +142,13 @@ impl UndoRecords {
         for (name, search) in decided {
             if let Some(change) = search.chosen_change(is_redo) {
                 let position = search.changes[change].position;
-                let record = context.ledger().read_record_at(position)?;
+                let record = context.ledger().read_record(position)?;
                 found.push((position, record, search.skipped_run(change)));
             } else if let Some(reset) = search.last_undone_reset() {
                 undone_resets.insert((*name).to_string(), reset);
             }
         }
-        let mut records = UndoRecords::new(context, found, end)?;
+        let mut records = UndoRecords::new(context, found, back.end())?;
         records.undone_resets = undone_resets;
         records.unread = unread;
         Ok(records)
@@ -179,18 +178,18 @@ impl UndoRecords {
         is_wanted: impl Fn(&str, &str) -> bool,
         max_agents: usize,
     ) -> Result<UndoRecords> {
-        let (mut reverse_scan, end) = context.ledger().scan_backwards()?;
+        let mut back = context.ledger().scan_backwards()?;
         let (mut found, mut unread) = (Vec::new(), None);
         let mut agents = HashSet::new();
         while found.len() < max_agents
             && let Some((position, record)) =
-                reverse_scan.next_readable(&mut unread, |it| is_wanted(&it.run, &it.agent))?
+                back.next_readable(&mut unread, &mut |it| is_wanted(&it.run, &it.agent))?
         {
             if record.event.has_changed_files() && agents.insert(record.event.agent.clone()) {
                 found.push((position, record, None));
             }
         }
-        let mut records = UndoRecords::new(context, found, end)?;
+        let mut records = UndoRecords::new(context, found, back.end())?;
         records.unread = unread;
         Ok(records)
     }
@@ -238,11 +237,10 @@ impl UndoRecords {
     /// # Errors
     /// As [`UndoRecords::from_last_runs`].
     pub fn catch_up(&mut self, context: &Context) -> Result<()> {
-        let path = context.ledger().path();
+        let ledger = context.ledger();
         // Few runs are undone; what the others displaced would fill the memory.
-        self.undone_runs
-            .extend(read_undone_runs(&path, self.position)?);
-        let Some(mut scan) = LedgerScan::open_at(&path, self.position)? else {
+        self.undone_runs.extend(ledger.undone_runs(self.position)?);
+        let Some(mut scan) = ledger.scan(self.position)? else {
             return Ok(());
         };
         let zone = context.clock().zone();

@@ -78,7 +78,7 @@ pub(super) fn change_scopes(context: &Context) -> ChangeScopes {
     {
         add(path, ChangeTarget::LintFiles);
     }
-    add(&context.ledger().path(), ChangeTarget::Ledger);
+    add(&context.ledger().location(), ChangeTarget::Ledger);
     let schedule = context.holds().location(Hold::Schedule);
     add(&schedule, ChangeTarget::Pauses);
     let state_log = context.observations().watched_path();

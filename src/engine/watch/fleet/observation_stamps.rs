@@ -149,7 +149,6 @@ impl ObservationStamps {
             .watch
             .context
             .ledger()
-            .state()
             .take_recorded_agents()
             .ok()
             .flatten();

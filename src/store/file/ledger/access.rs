@@ -1,44 +1,54 @@
 //! Access to the ledger for all services of this process: one lock, one clock.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{
-    AgentHistory, ArchiveLedger, LedgerFiles, LockedLedger, MovedRecords, ReverseScan,
-    SegmentReport, check_repeated_segments, check_segments, is_compaction_due, move_old_records,
-    read_record_at,
-};
+use super::archive_id::read_archive_id;
+use super::compaction::{is_compaction_due, move_old_records};
+use super::files::LedgerFiles;
+use super::locked::{LockedLedger, open_for_append};
+use super::reserve::{is_reserve_due, write_reserve};
+use super::scan::{FileLedgerScan, read_record_at, read_undone_runs};
+use super::segment_check::{check_repeated_segments, check_segments};
+use super::{ArchiveLedger, MovedRecords};
 use crate::base::digest::Digest;
 use crate::base::error::Result;
-use crate::store::file::Ledger;
+use crate::store::agent_history::AgentHistory;
+use crate::store::controller::Controller;
+use crate::store::file::lock::ArchiveLock;
+use crate::store::ledger::{Ledger, LedgerCheck, LedgerScan, RecordTimes, ReverseScan};
 use crate::store::record::{LedgerPosition, LedgerRecord, RunEvent};
-use crate::transport::Attributes;
 
-impl Ledger {
-    /// Returns the records of the ledger, last one first, and the ledger's end. What the index
-    /// covers is checked only as far as it is read.
-    pub(crate) fn scan_backwards(&self) -> Result<(ReverseScan, LedgerPosition)> {
-        self.state().scan_backwards()
-    }
+/// The ledger in files, for all services of this process.
+pub(in crate::store) struct FileLedger {
+    controller: Arc<Controller>,
+    ledger: Mutex<ArchiveLedger>,
+}
 
-    /// Reads the record that ends at a position of the ledger.
-    pub(crate) fn read_record_at(&self, position: LedgerPosition) -> Result<LedgerRecord> {
-        let mut record = read_record_at(&self.path(), position)?;
-        record.time = self.controller.clock().zone().at(record.time);
-        Ok(record)
-    }
-
-    /// Returns the attributes in an event, or in the record that the event names instead.
-    pub(crate) fn event_attributes(&self, event: &RunEvent) -> Result<Option<Attributes>> {
-        match (&event.change.attributes, event.change.attributes_position) {
-            (None, Some(place)) => Ok(self.read_record_at(place)?.event.change.attributes),
-            (attributes, _) => Ok(attributes.clone()),
+impl FileLedger {
+    /// Creates the ledger; reads and writes nothing yet.
+    pub fn new(controller: &Arc<Controller>) -> FileLedger {
+        let ledger = ArchiveLedger::new(controller.archive(), controller.clock().zone());
+        FileLedger {
+            controller: Arc::clone(controller),
+            ledger: Mutex::new(ledger),
         }
     }
 
-    /// Appends to the ledger: either all of the events are on the disk when this returns, or none
-    /// is recorded. Readers never wait for the lock, which another process may hold for long.
-    pub(crate) fn append(&self, events: Vec<RunEvent>) -> Result<()> {
+    /// Locks what this process knows of the ledger.
+    fn state(&self) -> MutexGuard<'_, ArchiveLedger> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Locks the ledger; none while another process appends to it.
+    fn try_lock(&self) -> Result<Option<LockedLedger>> {
+        LockedLedger::try_lock(self.controller.archive(), self.controller.clock())
+    }
+}
+
+impl Ledger for FileLedger {
+    fn append(&self, events: Vec<RunEvent>) -> Result<()> {
         if events.is_empty() {
             return Ok(());
         }
@@ -46,78 +56,91 @@ impl Ledger {
         self.state().append(locked, events, self.controller.clock())
     }
 
-    /// Returns number and digest of the ledger's last record that is on the disk; none where there is
-    /// no record, or another directory is at `archive_dir` by now.
-    pub(crate) fn recorded_head(&self) -> Option<(u64, Digest)> {
+    fn check_writable(&self) -> Result<()> {
+        open_for_append(self.controller.archive())?;
+        ArchiveLock::Ledger.check(self.controller.archive())
+    }
+
+    fn head(&self) -> Result<(u64, Digest)> {
+        self.state().head()
+    }
+
+    fn known_head(&self) -> (u64, Digest) {
+        self.state().known_head()
+    }
+
+    fn durable_head(&self) -> Option<(u64, Digest)> {
         self.controller.archive().check_root().ok()?;
         let head = self.state().durable_head().ok()?;
         (head.0 > 0).then_some(head)
     }
 
-    /// Moves older records of a ledger that has grown to segments, at the end of a run. Does nothing
-    /// while another process appends to the ledger; the next run does it. Readers do not wait for
-    /// it.
-    ///
-    /// # Errors
-    /// The system's error, or files of the ledger that contradict each other. No record is lost.
-    pub(crate) fn compact(&self) -> Result<Option<MovedRecords>> {
+    fn known_history(&self, agent: &str) -> Result<AgentHistory> {
+        self.state().known_history(agent)
+    }
+
+    fn take_recorded_agents(&self) -> Result<Option<HashSet<String>>> {
+        self.state().take_recorded_agents()
+    }
+
+    fn record_times(&self) -> Result<RecordTimes> {
+        self.state().record_times()
+    }
+
+    fn scan(&self, from: LedgerPosition) -> Result<Option<Box<dyn LedgerScan>>> {
+        let scan = FileLedgerScan::open_at(&self.location(), from)?;
+        Ok(scan.map(|scan| Box::new(scan) as Box<dyn LedgerScan>))
+    }
+
+    fn scan_back_to(&self, seq: u64) -> Result<Box<dyn ReverseScan>> {
+        Ok(Box::new(self.state().scan_back_to(seq)?))
+    }
+
+    fn read_record(&self, position: LedgerPosition) -> Result<LedgerRecord> {
+        let mut record = read_record_at(&self.location(), position)?;
+        record.time = self.controller.clock().zone().at(record.time);
+        Ok(record)
+    }
+
+    fn undone_runs(&self, from: LedgerPosition) -> Result<HashSet<String>> {
+        read_undone_runs(&self.location(), from)
+    }
+
+    fn check(&self) -> Result<LedgerCheck> {
+        check_segments(&LedgerFiles::open(&self.location())?)
+    }
+
+    fn archive_id(&self) -> Result<Option<Digest>> {
+        read_archive_id(self.controller.archive().root())
+    }
+
+    /// Moves older records of a ledger that has grown to segments. Readers do not wait for it.
+    fn compact(&self) -> Result<Option<String>> {
         if !is_compaction_due(self.controller.archive()) {
             // Only an older ledger.jsonl can be short and have records of segments.
-            let files = LedgerFiles::open(&self.path())?;
+            let files = LedgerFiles::open(&self.location())?;
             return check_repeated_segments(&files).map(|()| None);
         }
-        let Some(locked) =
-            LockedLedger::try_lock(self.controller.archive(), self.controller.clock())?
-        else {
+        let Some(locked) = self.try_lock()? else {
             return Ok(None);
         };
         let moved = move_old_records(self.controller.archive(), &locked)?;
         if let Some(MovedRecords { last, .. }) = moved {
             self.state().adopt_replaced(last + 1);
         }
-        Ok(moved)
+        Ok(moved.map(|moved| moved.to_string()))
     }
 
-    /// Returns number and digest of the ledger's last record.
-    ///
-    /// # Errors
-    /// The ledger cannot be read.
-    pub fn head(&self) -> Result<(u64, Digest)> {
-        self.state().head()
+    fn renew_reserve(&self) {
+        if is_reserve_due(self.controller.archive())
+            && let Ok(Some(locked)) = self.try_lock()
+        {
+            // Without the reserve, nothing is worse than before.
+            let _ = write_reserve(self.controller.archive(), &locked);
+        }
     }
 
-    /// Checks the files of the ledger for what a scan of its records does not show.
-    ///
-    /// # Errors
-    /// The system's error.
-    pub fn check_files(&self) -> Result<SegmentReport> {
-        let files = LedgerFiles::open(&self.path())?;
-        check_segments(&files)
-    }
-
-    /// Path of the ledger.
-    pub fn path(&self) -> PathBuf {
+    fn location(&self) -> PathBuf {
         self.state().path().to_path_buf()
-    }
-
-    /// Locks what this process knows of the ledger.
-    pub(crate) fn state(&self) -> MutexGuard<'_, ArchiveLedger> {
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Returns number and digest of the last record that this process knows of.
-    pub(crate) fn known_head(&self) -> (u64, Digest) {
-        self.state().known_head()
-    }
-
-    /// Returns what the records say of an agent that this process knows of: complete if
-    /// [`Ledger::head`] was called while the agent was locked.
-    pub(crate) fn known_history(&self, agent: &str) -> Result<AgentHistory> {
-        self.state().indexed_history(agent)
-    }
-
-    /// Returns what the records say of an agent.
-    pub(crate) fn history(&self, agent: &str) -> Result<AgentHistory> {
-        self.state().history(agent)
     }
 }

@@ -6,11 +6,11 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::sync::Arc;
 
-use super::files::ReadAt;
-use super::record_line::{MAX_RECORD_BYTES, broken_chain_error, parse_record_header};
+use super::files::{ReadAt, broken_chain_error};
 use super::segment::{Segment, SegmentLines};
 use crate::base::digest::Digest;
 use crate::base::error::{PathContext, Result};
+use crate::store::record_line::{MAX_RECORD_BYTES, parse_record_header};
 
 /// The first difference between the active file and a segment.
 pub(super) enum ActiveDifference {

@@ -8,11 +8,12 @@ use std::path::Path;
 
 use super::files::LedgerFiles;
 use super::locked::LEDGER_FILE_NAME;
-use super::scan::LedgerScan;
+use super::scan::FileLedgerScan;
 use crate::archive::PROGRAM_DIRECTORY_NAME;
 use crate::base::digest::Digest;
 use crate::base::durable;
 use crate::base::error::Result;
+use crate::store::ledger::LedgerScan;
 use crate::store::record::LedgerPosition;
 
 /// The file in the program's directory.
@@ -26,11 +27,11 @@ pub(super) const ARCHIVE_ID_FILE_NAME: &str = "archive-id";
 pub fn read_archive_id(root: &Path) -> Result<Option<Digest>> {
     let directory = root.join(PROGRAM_DIRECTORY_NAME);
     let files = LedgerFiles::open(&directory.join(LEDGER_FILE_NAME))?;
-    let mut scan = LedgerScan::new(files, LedgerPosition::default());
+    let mut scan = FileLedgerScan::new(files, LedgerPosition::default());
     match scan.next_record() {
         Ok(None) => Ok(None),
         Ok(Some(_)) => Ok(Some(scan.position().line_digest)),
-        Err(error) if scan.skip_segment() => read_id_file(&directory.join(ARCHIVE_ID_FILE_NAME))
+        Err(error) if scan.skip_unreadable() => read_id_file(&directory.join(ARCHIVE_ID_FILE_NAME))
             .map_or(Err(error), |id| Ok(Some(id))),
         Err(error) => Err(error),
     }

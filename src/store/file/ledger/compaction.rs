@@ -25,9 +25,8 @@ use rustix::fs::{Gid, IFlags, Uid};
 
 use super::active_lines::ActiveLines;
 use super::archive_id::ARCHIVE_ID_FILE_NAME;
-use super::files::LedgerFiles;
+use super::files::{LedgerFiles, broken_chain_error};
 use super::locked::{LEDGER_FILE_NAME, LockedLedger};
-use super::record_line::broken_chain_error;
 use super::segment::{MAX_SEGMENT_BYTES, Segment, compress};
 use super::segment_check::check_repeated_segments;
 use crate::archive::Archive;

@@ -10,13 +10,17 @@ use std::time::{Duration, Instant};
 use chrono::{DateTime, FixedOffset, TimeDelta};
 use tempfile::TempDir;
 
-use super::compaction::{CompactionLimits, move_records};
+use super::compaction::{CompactionLimits, is_compaction_due, move_records};
 use super::files::LedgerFiles;
 use super::locked::LEDGER_FILE_NAME;
+use super::scan::read_record_at;
 use super::segment::Segment;
+use super::segment_check::{check_repeated_segments, check_segments};
+use super::tests::{open_ledger, read_history};
 use super::*;
 use crate::base::clock::{Clock, SystemClock};
 use crate::base::sys;
+use crate::store::ledger::ReverseScan;
 
 /// Limits at which a dozen records make a segment.
 const SMALL: CompactionLimits = CompactionLimits {
@@ -79,7 +83,7 @@ impl LedgerSite {
     fn append(&self, count: usize) {
         for _ in 0..count {
             let locked = LockedLedger::lock(&self.archive, &SystemClock).unwrap();
-            let mut ledger = ArchiveLedger::new(&self.archive);
+            let mut ledger = open_ledger(&self.archive);
             let seq = ledger.head().unwrap().0 + 1;
             let agent = ["ada", "ben", "cyd"][seq as usize % 3];
             let run = format!("{seq:08x}");
@@ -101,7 +105,7 @@ impl LedgerSite {
         for _ in 0..20 {
             let locked = LockedLedger::lock(&self.archive, &SystemClock).unwrap();
             if let Some(moved) = move_records(&self.archive, &locked, &SMALL).unwrap() {
-                ArchiveLedger::new(&self.archive).adopt_replaced(moved.last + 1);
+                open_ledger(&self.archive).adopt_replaced(moved.last + 1);
                 return moved;
             }
         }
@@ -134,17 +138,19 @@ impl LedgerSite {
             if !has_index {
                 let _ = fs::remove_file(self.index_path());
             }
-            let mut ledger = ArchiveLedger::new(&self.archive);
+            let mut ledger = open_ledger(&self.archive);
             assert_eq!(ledger.head().unwrap().0, count);
-            let mut scan = LedgerScan::open(&self.path()).unwrap().unwrap();
+            let mut scan = FileLedgerScan::open_at(&self.path(), LedgerPosition::default())
+                .unwrap()
+                .unwrap();
             let mut seqs = Vec::new();
             while let Some(record) = scan.next_record().unwrap() {
                 seqs.push(record.seq);
             }
             assert!(seqs.into_iter().eq(1..=count));
-            let (mut back, _) = ledger.scan_backwards().unwrap();
+            let mut back = ledger.scan_back_to(0).unwrap();
             let mut next = count;
-            while let Some((position, record)) = back.next_matching(|_| true).unwrap() {
+            while let Some((position, record)) = back.next_matching(&mut |_| true).unwrap() {
                 assert_eq!((record.seq, position.seq), (next, next));
                 let again = read_record_at(&self.path(), position).unwrap();
                 assert_eq!(again, record);
@@ -153,7 +159,7 @@ impl LedgerSite {
             assert_eq!(next, 0);
             for (at, agent) in [(1, "ben"), (2, "cyd"), (3, "ada")] {
                 let last = (1..=count).rev().find(|seq| seq % 3 == at % 3).unwrap();
-                let run = ledger.history(agent).unwrap().last_run.unwrap().run;
+                let run = read_history(&mut ledger, agent).last_run.unwrap().run;
                 assert_eq!(run, format!("{last:08x}"), "{agent}");
             }
         }
@@ -220,7 +226,7 @@ fn crash_states() -> Vec<(&'static str, LedgerSite)> {
     fs::remove_file(&one_of_two.segments()[1].path).unwrap();
     let before_index = LedgerSite::with_records(40);
     // The index of the file that was replaced.
-    let mut ledger = ArchiveLedger::new(&before_index.archive);
+    let mut ledger = open_ledger(&before_index.archive);
     ledger.head().unwrap();
     ledger.index.write_now(&before_index.archive);
     while before_index.compact().unwrap().is_none() {}
@@ -267,10 +273,10 @@ fn differing_leftover_segment_is_never_trusted() {
     );
     assert!(old == fs::read(site.path()).unwrap());
     let files = LedgerFiles::open(&site.path()).unwrap();
-    assert_eq!(check_segments(&files).unwrap().active_error, Some(error));
+    assert_eq!(check_segments(&files).unwrap().rollback_error, Some(error));
     // The ledger goes on without it.
     site.append(1);
-    assert_eq!(ArchiveLedger::new(&site.archive).head().unwrap().0, 41);
+    assert_eq!(open_ledger(&site.archive).head().unwrap().0, 41);
 }
 
 #[test]
@@ -285,7 +291,7 @@ fn active_file_older_than_segments_is_named() {
         let files = LedgerFiles::open(&site.path()).unwrap();
         let report = check_segments(&files).unwrap();
         assert_eq!(report.errors, []);
-        let error = report.active_error.unwrap();
+        let error = report.rollback_error.unwrap();
         assert!(error.message().contains(words), "{error}");
         assert!(error.hints()[0].contains("restore the newest ledger.jsonl"));
         assert_eq!(check_repeated_segments(&files), Err(error.clone()));
@@ -298,7 +304,7 @@ fn active_file_older_than_segments_is_named() {
     site.append(40);
     let error = check("has another record 31 ");
     assert_eq!(site.compact(), Err(error));
-    assert_eq!(ArchiveLedger::new(&site.archive).head().unwrap().0, 73);
+    assert_eq!(open_ledger(&site.archive).head().unwrap().0, 73);
     // What the hint says.
     fs::remove_file(site.path()).unwrap();
     site.append(1);
@@ -362,14 +368,16 @@ fn record_with_the_largest_number_is_no_record() {
         assert_ne!(line, text);
         for before in ["", text.as_str()] {
             fs::write(site.path(), [before, &line, &line].concat()).unwrap();
-            let mut scan = LedgerScan::open(&site.path()).unwrap().unwrap();
+            let mut scan = FileLedgerScan::open_at(&site.path(), LedgerPosition::default())
+                .unwrap()
+                .unwrap();
             while let Some(line) = scan.next_line().unwrap() {
                 assert!(line.number == 1 && !before.is_empty() || line.problem.is_some());
             }
             let files = LedgerFiles::open(&site.path()).unwrap();
             let expected = (!before.is_empty()).then_some(1);
             assert_eq!(files.first_seq().unwrap(), expected);
-            let _ = ArchiveLedger::new(&site.archive).scan_backwards();
+            let _ = open_ledger(&site.archive).scan_back_to(0);
         }
     }
 }
@@ -379,7 +387,7 @@ fn index_with_a_passing_gap_is_not_written() {
     let site = LedgerSite::with_records(60);
     site.compact_all();
     fs::remove_file(site.index_path()).unwrap();
-    let mut ledger = ArchiveLedger::new(&site.archive);
+    let mut ledger = open_ledger(&site.archive);
     ledger.head().unwrap();
     ledger.index.is_incomplete = true;
     ledger.index.write_now(&site.archive);
@@ -390,12 +398,15 @@ fn index_with_a_passing_gap_is_not_written() {
 #[test]
 fn readers_of_replaced_file_finish_their_scan() {
     let site = LedgerSite::with_records(60);
-    let mut ledger = ArchiveLedger::new(&site.archive);
-    let (mut back, end) = ledger.scan_backwards().unwrap();
-    let mut scan = LedgerScan::open(&site.path()).unwrap().unwrap();
+    let mut ledger = open_ledger(&site.archive);
+    let mut back = ledger.scan_back_to(0).unwrap();
+    let end = back.end();
+    let mut scan = FileLedgerScan::open_at(&site.path(), LedgerPosition::default())
+        .unwrap()
+        .unwrap();
     let mut first = scan.next_record().unwrap().unwrap();
     let at = scan.position();
-    back.next_matching(|_| true).unwrap().unwrap();
+    back.next_matching(&mut |_| true).unwrap().unwrap();
     site.compact_all();
     site.append(40);
     site.compact_all();
@@ -408,14 +419,14 @@ fn readers_of_replaced_file_finish_their_scan() {
     }
     assert_eq!(count, 60);
     let mut count = 1;
-    while back.next_matching(|_| true).unwrap().is_some() {
+    while back.next_matching(&mut |_| true).unwrap().is_some() {
         count += 1;
     }
     assert_eq!(count, 60);
     // A position from before finds its record, and all that follow.
-    let mut scan = LedgerScan::open_at(&site.path(), at).unwrap().unwrap();
+    let mut scan = FileLedgerScan::open_at(&site.path(), at).unwrap().unwrap();
     assert_eq!(scan.next_record().unwrap().unwrap().seq, 2);
-    let mut scan = LedgerScan::open_at(&site.path(), end).unwrap().unwrap();
+    let mut scan = FileLedgerScan::open_at(&site.path(), end).unwrap().unwrap();
     assert_eq!(scan.next_record().unwrap().unwrap().seq, 61);
     // So does the ledger of a process that goes on, and the runs that it has indexed.
     assert_eq!(ledger.head().unwrap().0, 100);
@@ -426,17 +437,19 @@ fn readers_of_replaced_file_finish_their_scan() {
 fn foreign_position_is_an_error_in_every_file() {
     let site = LedgerSite::with_records(60);
     site.compact_all();
-    let (_, end) = ArchiveLedger::new(&site.archive).scan_backwards().unwrap();
+    let end = open_ledger(&site.archive).scan_back_to(0).unwrap().end();
     for seq in 1..=60 {
         let foreign = LedgerPosition {
             seq,
             line_digest: Digest::of(b"other"),
             ..end
         };
-        let mut scan = LedgerScan::open_at(&site.path(), foreign).unwrap().unwrap();
+        let mut scan = FileLedgerScan::open_at(&site.path(), foreign)
+            .unwrap()
+            .unwrap();
         let error = scan.next_record().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Integrity, "{seq}");
-        assert!(!scan.skip_segment(), "{seq}");
+        assert!(!scan.skip_unreadable(), "{seq}");
         assert!(read_record_at(&site.path(), foreign).is_err(), "{seq}");
     }
 }
@@ -448,19 +461,19 @@ fn cold_run_reads_no_segment() {
     for segment in site.segments() {
         fs::write(&segment.path, "not gzip").unwrap();
     }
-    let mut ledger = ArchiveLedger::new(&site.archive);
-    let run = ledger.history("ada").unwrap().last_run.unwrap().run;
+    let mut ledger = open_ledger(&site.archive);
+    let run = read_history(&mut ledger, "ada").last_run.unwrap().run;
     assert_eq!(run, format!("{:08x}", 60));
     site.append(1);
-    assert_eq!(ArchiveLedger::new(&site.archive).head().unwrap().0, 61);
+    assert_eq!(open_ledger(&site.archive).head().unwrap().0, 61);
     // The last records are in the active file.
-    let (mut back, _) = ledger.scan_backwards().unwrap();
+    let mut back = ledger.scan_back_to(0).unwrap();
     assert!(
-        back.next_matching(|it| it.agent == "ben")
+        back.next_matching(&mut |it| it.agent == "ben")
             .unwrap()
             .is_some()
     );
-    let error = back.next_matching(|_| false).unwrap_err();
+    let error = back.next_matching(&mut |_| false).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Integrity);
 }
 
@@ -478,9 +491,9 @@ fn lost_index_is_rebuilt_around_damaged_segment() {
             None => fs::remove_file(&damaged.path).unwrap(),
         }
         let _ = fs::remove_file(site.index_path());
-        let mut ledger = ArchiveLedger::new(&site.archive);
+        let mut ledger = open_ledger(&site.archive);
         assert_eq!(ledger.head().unwrap().0, 60);
-        assert!(ledger.history("ada").unwrap().last_run.is_some());
+        assert!(read_history(&mut ledger, "ada").last_run.is_some());
         ledger.index.write_now(&site.archive);
         // The index is used as long as the segments are the same.
         let files = LedgerFiles::open(&site.path()).unwrap();
@@ -500,7 +513,7 @@ fn foreign_index_is_not_merged_with_segments() {
     let other = LedgerSite::new();
     other.clock.now();
     other.append(20);
-    let mut ledger = ArchiveLedger::new(&other.archive);
+    let mut ledger = open_ledger(&other.archive);
     ledger.head().unwrap();
     ledger.index.write_now(&other.archive);
     fs::copy(other.index_path(), site.index_path()).unwrap();
@@ -510,7 +523,7 @@ fn foreign_index_is_not_merged_with_segments() {
     let other = LedgerSite::new();
     other.clock.now();
     other.append(segment.last as usize);
-    let mut ledger = ArchiveLedger::new(&other.archive);
+    let mut ledger = open_ledger(&other.archive);
     ledger.head().unwrap();
     ledger.index.write_now(&other.archive);
     fs::copy(other.index_path(), site.index_path()).unwrap();
@@ -592,10 +605,12 @@ fn segment_beside_others_disturbs_no_reader() {
     fs::copy(&second.path, &reaching.path).unwrap();
     let files = LedgerFiles::open(&site.path()).unwrap();
     assert_eq!(check_segments(&files).unwrap().errors.len(), 3);
-    let mut scan = LedgerScan::open(&site.path()).unwrap().unwrap();
+    let mut scan = FileLedgerScan::open_at(&site.path(), LedgerPosition::default())
+        .unwrap()
+        .unwrap();
     let mut position = scan.position();
     for seq in 1..=60 {
-        let mut next = LedgerScan::open_at(&site.path(), position)
+        let mut next = FileLedgerScan::open_at(&site.path(), position)
             .unwrap()
             .unwrap();
         assert_eq!(next.next_record().unwrap().unwrap().seq, seq);
@@ -618,9 +633,13 @@ fn torn_tail_stays_in_active_file() {
     );
     site.assert_readable(40);
     site.append(1);
-    let mut ledger = ArchiveLedger::new(&site.archive);
-    let (mut back, _) = ledger.scan_backwards().unwrap();
-    let repair = back.next_matching(|it| it.seq == 41).unwrap().unwrap().1;
+    let mut ledger = open_ledger(&site.archive);
+    let mut back = ledger.scan_back_to(0).unwrap();
+    let repair = back
+        .next_matching(&mut |it| it.seq == 41)
+        .unwrap()
+        .unwrap()
+        .1;
     assert_eq!(repair.event.operation, Operation::Repair);
     assert_eq!(ledger.head().unwrap().0, 42);
 }
@@ -630,7 +649,7 @@ fn missing_active_file_is_continued_behind_segments() {
     let site = LedgerSite::with_records(40);
     let moved = site.compact_all();
     fs::remove_file(site.path()).unwrap();
-    let mut ledger = ArchiveLedger::new(&site.archive);
+    let mut ledger = open_ledger(&site.archive);
     assert_eq!(ledger.head().unwrap().0, moved.last);
     site.append(1);
     site.assert_readable(moved.last + 1);

@@ -14,12 +14,12 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::record_line::{MAX_RECORD_BYTES, broken_chain_error, parse_record_header};
 use super::segment::{Segment, SegmentLines};
 use crate::base::digest::{Digest, Hasher};
 use crate::base::durable;
 use crate::base::error::{Error, ErrorKind, PathContext, Result};
 use crate::store::record::LedgerPosition;
+use crate::store::record_line::{MAX_RECORD_BYTES, parse_record_header};
 
 /// Size of the first read for a line.
 const LINE_CHUNK_BYTES: usize = 4096;
@@ -392,4 +392,20 @@ impl Read for ReadAt {
         self.offset += count as u64;
         Ok(count)
     }
+}
+
+/// Returns the error for a ledger whose chain is broken.
+pub(super) fn broken_chain_error(path: &Path, line: u64, why: &str) -> Error {
+    Error::new(
+        ErrorKind::Integrity,
+        format!(
+            "the ledger {} is broken at line {line}: {why}",
+            path.display()
+        ),
+    )
+    .with_hint(
+        "`verify` lists every broken line; keep the file as evidence, and move it away together \
+         with its segments (ledger-*.jsonl.gz), reset.log and reset.log.old: the next run begins a \
+         new ledger",
+    )
 }

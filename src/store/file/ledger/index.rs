@@ -14,13 +14,13 @@ use std::io::{Read, Write};
 use chrono::{DateTime, Duration, FixedOffset};
 use serde::{Deserialize, Serialize};
 
-use super::agent_history::AgentHistory;
 use super::files::LedgerFiles;
 use super::stored_histories::StoredHistories;
 use crate::archive::Archive;
 use crate::base::digest::Digest;
 use crate::base::durable;
 use crate::base::error::{PathContext, Result};
+use crate::store::agent_history::AgentHistory;
 use crate::store::record::{LedgerPosition, LedgerRecord, RunEvent};
 
 /// The index file in the program's directory, and its name while it is written.
@@ -122,17 +122,14 @@ impl LedgerIndex {
         self.header.position.seq > 0 && self.header.position.seq == self.written_seq
     }
 
-    /// Returns the latest of the stored record times that is not after `time`.
-    pub fn last_record_time_before(
+    /// Returns number and time of the record with the latest time, and the times of the last records.
+    pub fn record_times(
         &self,
-        time: DateTime<FixedOffset>,
-    ) -> Option<DateTime<FixedOffset>> {
-        self.header
-            .record_times
-            .iter()
-            .copied()
-            .filter(|it| *it <= time)
-            .max()
+    ) -> (
+        Option<(u64, DateTime<FixedOffset>)>,
+        &[DateTime<FixedOffset>],
+    ) {
+        (self.header.latest_record, &self.header.record_times)
     }
 
     /// Returns the agents of the records that were added since the last call; None in the first call
@@ -217,12 +214,7 @@ impl LedgerIndex {
         let Some(history) = self.history_mut(&view.agent) else {
             return false;
         };
-        let known = history.file_address.take();
-        history.add_event(view, time, at);
-        // The record repeats no address that an earlier record has.
-        if view.memory.is_none() || history.file_address.is_none() {
-            history.file_address = known.or(history.file_address.take());
-        }
+        history.add_unchanged(view, time, at);
         true
     }
 

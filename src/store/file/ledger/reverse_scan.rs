@@ -2,70 +2,29 @@
 //! following line continues. It reads the active file in chunks, then one segment after the other,
 //! each as a whole.
 
-use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt;
 
-use serde::Deserialize;
-
 use super::files::{LedgerFiles, RecordPlace};
-use super::record_line::{MAX_RECORD_BYTES, describe_fault, deserialize_seq};
 use super::segment::Segment;
 use crate::base::digest::Digest;
 use crate::base::error::{Error, PathContext, Result};
 use crate::base::moment::Zone;
+use crate::store::ledger::ReverseScan;
 use crate::store::record::{LedgerPosition, LedgerRecord};
+use crate::store::record_line::{MAX_RECORD_BYTES, RecordSummary, describe_fault};
 
 /// How many bytes are read at a time.
 const READ_CHUNK_BYTES: u64 = 256 * 1024;
 
-/// The fields that are parsed of every record, wanted or not.
-#[derive(Deserialize)]
-pub struct RecordSummary<'l> {
-    /// Its number.
-    #[serde(deserialize_with = "deserialize_seq")]
-    pub seq: u64,
-    #[serde(rename = "prev")]
-    /// Digest of the line before, without its line feed.
-    pub previous_digest: Digest,
-    /// Its run.
-    #[serde(borrow)]
-    pub run: Cow<'l, str>,
-    /// Its agent; empty where it has none, or several.
-    #[serde(borrow)]
-    pub agent: Cow<'l, str>,
-    #[serde(default)]
-    unchanged: Option<UnchangedNames>,
-}
-
-/// The names in the record of several unchanged agents.
-#[derive(Deserialize)]
-struct UnchangedNames {
-    agents: BTreeMap<String, Vec<String>>,
-}
-
-impl RecordSummary<'_> {
-    /// Returns whether the record is about an agent, alone or among others.
-    pub fn is_about_agent(&self, agent: &str) -> bool {
-        match &self.unchanged {
-            None => self.agent == agent,
-            Some(list) => list.agents.values().flatten().any(|name| name == agent),
-        }
-    }
-
-    /// Returns whether the record is about the archive or baselines, and no agent.
-    pub fn is_about_archive(&self) -> bool {
-        self.agent.is_empty() && self.unchanged.is_none()
-    }
-}
-
-/// A backward scan of a ledger.
-pub struct ReverseScan {
+/// A backward scan of a ledger in files.
+pub(super) struct FileReverseScan {
     files: LedgerFiles,
     /// The zone of the records' times.
     zone: Zone,
     /// The segment that is read now; none for the active file.
     segment: Option<Segment>,
+    /// Where it began.
+    begin: LedgerPosition,
     /// The end of the next line; its beginning is found by reading. In a segment the offset is that
     /// of the decompressed lines.
     end: LedgerPosition,
@@ -75,24 +34,23 @@ pub struct ReverseScan {
     buffer: Vec<u8>,
 }
 
-impl ReverseScan {
-    /// Starts a scan backwards from a position up to which the ledger was read before.
-    pub fn new(files: LedgerFiles, end: LedgerPosition, zone: Zone) -> ReverseScan {
-        ReverseScan {
+impl FileReverseScan {
+    /// Starts a scan backwards from a position up to which the ledger was read before, to the record
+    /// that follows `after_seq`.
+    pub fn new(
+        files: LedgerFiles,
+        end: LedgerPosition,
+        after_seq: u64,
+        zone: Zone,
+    ) -> FileReverseScan {
+        FileReverseScan {
             files,
             zone,
             segment: None,
+            begin: end,
             end,
-            after_seq: 0,
+            after_seq,
             buffer: Vec::new(),
-        }
-    }
-
-    /// Limits the scan to the records after the one with this number.
-    pub fn stopping_after(self, seq: u64) -> ReverseScan {
-        ReverseScan {
-            after_seq: seq,
-            ..self
         }
     }
 
@@ -101,33 +59,9 @@ impl ReverseScan {
         self.segment.is_some() || self.end.offset == 0
     }
 
-    /// Returns the next wanted record as [`ReverseScan::next_matching`] does, and none as well before
-    /// a segment that cannot be read: the error is put into `unread`.
-    ///
-    /// # Errors
-    /// As [`ReverseScan::next_matching`], in the active file.
-    pub fn next_readable(
+    fn find_wanted(
         &mut self,
-        unread: &mut Option<Error>,
-        is_wanted: impl FnMut(&RecordSummary<'_>) -> bool,
-    ) -> Result<Option<(LedgerPosition, LedgerRecord)>> {
-        match self.next_matching(is_wanted) {
-            Err(error) if self.is_in_segment() => {
-                *unread = Some(error);
-                Ok(None)
-            }
-            next => next,
-        }
-    }
-
-    /// Returns the next wanted record, with its position; None at the beginning of the ledger.
-    ///
-    /// # Errors
-    /// A line that is not the one that the following record continues; a segment that cannot be
-    /// read.
-    pub fn next_matching(
-        &mut self,
-        mut is_wanted: impl FnMut(&RecordSummary<'_>) -> bool,
+        is_wanted: &mut dyn FnMut(&RecordSummary<'_>) -> bool,
     ) -> Result<Option<(LedgerPosition, LedgerRecord)>> {
         while self.end.seq > self.after_seq {
             if self.end.offset == 0 {
@@ -241,6 +175,26 @@ impl ReverseScan {
                 .with_path("read", self.files.path())?;
             chunk.append(&mut self.buffer);
             self.buffer = chunk;
+        }
+    }
+}
+
+impl ReverseScan for FileReverseScan {
+    fn end(&self) -> LedgerPosition {
+        self.begin
+    }
+
+    fn next_readable(
+        &mut self,
+        unread: &mut Option<Error>,
+        is_wanted: &mut dyn FnMut(&RecordSummary<'_>) -> bool,
+    ) -> Result<Option<(LedgerPosition, LedgerRecord)>> {
+        match self.find_wanted(is_wanted) {
+            Err(error) if self.is_in_segment() => {
+                *unread = Some(error);
+                Ok(None)
+            }
+            next => next,
         }
     }
 }

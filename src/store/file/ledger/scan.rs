@@ -8,15 +8,14 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use super::files::{LedgerFiles, ReadAt, RecordPlace};
-use super::record_line::{
-    MAX_RECORD_BYTES, broken_chain_error, describe_fault, parse_record_header,
-};
+use super::files::{LedgerFiles, ReadAt, RecordPlace, broken_chain_error};
 use super::segment::{Segment, SegmentLines};
 use crate::base::digest::Digest;
 use crate::base::error::{Error, PathContext, Result};
-use crate::store::file::run_log;
+use crate::store::ledger::{LedgerLine, LedgerScan, LineProblem};
 use crate::store::record::{LedgerPosition, LedgerRecord};
+use crate::store::record_line::{MAX_RECORD_BYTES, describe_fault, parse_record_header};
+use crate::store::run_log;
 
 /// Size of the reads from the active file.
 const READ_BUFFER_BYTES: usize = 128 * 1024;
@@ -25,7 +24,7 @@ const READ_BUFFER_BYTES: usize = 128 * 1024;
 const MIN_RECORD_BYTES: u64 = 200;
 
 /// A forward scan of a ledger, through its segments and its active file.
-pub struct LedgerScan {
+pub(super) struct FileLedgerScan {
     files: LedgerFiles,
     source: LineSource,
     position: LedgerPosition,
@@ -58,35 +57,10 @@ enum LineSource {
     NoActive,
 }
 
-/// A line of a ledger.
-pub struct ScannedLine {
-    /// Its number in the whole ledger, from 1.
-    pub number: u64,
-    /// The file that it is in, if the ledger has several, and its number there; only of a line with a
-    /// problem.
-    pub place: Option<(String, u64)>,
-    /// The record in it, if there is one.
-    pub record: Option<LedgerRecord>,
-    /// The problem with the line, if there is one.
-    pub problem: Option<String>,
-    /// What to do about a problem, if the line is in a segment.
-    pub restore_hint: Option<String>,
-}
-
-impl ScannedLine {
-    /// Returns, for example, "line 12" or "line 12 of ledger.jsonl".
-    pub fn label(&self) -> String {
-        match &self.place {
-            Some((file, line)) => format!("line {line} of {file}"),
-            None => format!("line {}", self.number),
-        }
-    }
-}
-
-impl LedgerScan {
+impl FileLedgerScan {
     /// Starts a scan at a position that an earlier scan reached.
-    pub fn new(files: LedgerFiles, at: LedgerPosition) -> LedgerScan {
-        LedgerScan {
+    pub fn new(files: LedgerFiles, at: LedgerPosition) -> FileLedgerScan {
+        FileLedgerScan {
             files,
             source: LineSource::Unopened,
             line_number: at.seq,
@@ -99,121 +73,11 @@ impl LedgerScan {
         }
     }
 
-    /// Starts a scan at the beginning of the ledger at `path`; None if there is no ledger.
-    pub fn open(path: &Path) -> Result<Option<LedgerScan>> {
-        LedgerScan::open_at(path, LedgerPosition::default())
-    }
-
     /// Starts a scan of the ledger at `path` at a position that an earlier scan reached; None if
     /// there is no ledger.
-    pub fn open_at(path: &Path, at: LedgerPosition) -> Result<Option<LedgerScan>> {
+    pub fn open_at(path: &Path, at: LedgerPosition) -> Result<Option<FileLedgerScan>> {
         let files = LedgerFiles::open(path)?;
-        Ok(files.has_records()?.then(|| LedgerScan::new(files, at)))
-    }
-
-    /// Returns the position after the last line that was read.
-    pub fn position(&self) -> LedgerPosition {
-        self.position
-    }
-
-    /// Returns the files that are read.
-    pub fn files(&self) -> &LedgerFiles {
-        &self.files
-    }
-
-    /// Returns how many bytes follow the position in the active file. At the end of the scan they
-    /// belong to a record that is being written, or were left by a crash.
-    pub fn trailing_bytes(&self) -> Result<u64> {
-        let LineSource::Active(reader) = &self.source else {
-            return Ok(0);
-        };
-        let meta = reader.get_ref().file().metadata();
-        let length = meta.with_path("stat", self.files.path())?.len();
-        Ok(length.saturating_sub(self.position.offset))
-    }
-
-    /// Returns the next record; None at the end, before a line that is still being written, and
-    /// before bytes that a crash left.
-    ///
-    /// # Errors
-    /// A line that is not a record or does not continue the one before it, and a segment that cannot
-    /// be read; the scan then does not advance.
-    pub fn next_record(&mut self) -> Result<Option<LedgerRecord>> {
-        let at = self.position;
-        let Some(line) = self.next_line()? else {
-            return Ok(None);
-        };
-        match (line.record, line.problem) {
-            (Some(record), None) => Ok(Some(record)),
-            (_, problem) => {
-                self.position = at;
-                let why = problem.unwrap_or_default();
-                if let LineSource::Segment(lines) = &self.source {
-                    let why = format!("is broken at line {}: {why}", lines.line_number());
-                    return Err(lines.segment().damage_error(&why));
-                }
-                let number = line.place.map_or(line.number, |(_, number)| number);
-                Err(broken_chain_error(self.files.path(), number, &why))
-            }
-        }
-    }
-
-    /// Skips the segment or the gap at which the last call failed; false if it failed elsewhere, or
-    /// if the scan did not begin at a position of this ledger.
-    pub fn skip_segment(&mut self) -> bool {
-        let last = match &self.source {
-            LineSource::Segment(lines) => lines.segment().last,
-            LineSource::Unreadable { last, .. } => *last,
-            _ => return false,
-        };
-        if !self.is_start_confirmed {
-            return false;
-        }
-        self.source = LineSource::Unopened;
-        self.position = LedgerPosition {
-            seq: last,
-            ..LedgerPosition::default()
-        };
-        self.line_number = last;
-        self.is_previous_unknown = true;
-        true
-    }
-
-    /// Returns the next line with its problem, if any; the line after it is checked against this
-    /// one.
-    ///
-    /// # Errors
-    /// A segment that cannot be read or is missing, which [`LedgerScan::skip_segment`] skips; a line
-    /// that is too long.
-    pub fn next_line(&mut self) -> Result<Option<ScannedLine>> {
-        while !self.is_finished {
-            match &mut self.source {
-                LineSource::Unopened => self.open_source()?,
-                LineSource::Unreadable { error, .. } => return Err(error.clone()),
-                LineSource::Active(_) => return self.next_active_line(),
-                LineSource::NoActive => return Ok(None),
-                LineSource::Segment(lines) => {
-                    if lines.read_line(&mut self.line_bytes) {
-                        let is_first = lines.line_number() == 1;
-                        let next = lines.peek_line().filter(|_| is_first).map(<[u8]>::to_vec);
-                        self.check_segment_end(next.as_deref())?;
-                        let parsed = LedgerRecord::parse(&self.line_bytes);
-                        let is_whole = parsed.is_ok() || self.line_continues_chain();
-                        let mut line = self.take_line(0, parsed, is_whole);
-                        if let (Some(_), LineSource::Segment(lines)) = (&line.problem, &self.source)
-                        {
-                            let segment = lines.segment();
-                            line.place = Some((segment.file_name(), lines.line_number()));
-                            line.restore_hint = Some(segment.restore_hint());
-                        }
-                        return Ok(Some(line));
-                    }
-                    self.has_read_position = true;
-                    self.source = LineSource::Unopened;
-                }
-            }
-        }
-        Ok(None)
+        Ok(files.has_records()?.then(|| FileLedgerScan::new(files, at)))
     }
 
     /// Opens the file with the record behind the position.
@@ -282,7 +146,7 @@ impl LedgerScan {
         Ok(lines)
     }
 
-    fn next_active_line(&mut self) -> Result<Option<ScannedLine>> {
+    fn next_active_line(&mut self) -> Result<Option<LedgerLine>> {
         let mut count = self.read_line()?;
         if count == 0 && self.was_logged_whole(self.trailing_bytes()?) {
             // The line may have been completed between the two reads.
@@ -291,13 +155,12 @@ impl LedgerScan {
             count = self.read_line()?;
             if count == 0 {
                 self.is_finished = true;
-                let problem = Some("it was complete, and has been truncated".to_string());
-                return Ok(Some(ScannedLine {
-                    number: self.line_number + 1,
-                    place: self.place_in_active(self.line_number + 1)?,
+                let number = self.line_number + 1;
+                let why = "it was complete, and has been truncated";
+                return Ok(Some(LedgerLine {
+                    number,
                     record: None,
-                    problem,
-                    restore_hint: None,
+                    problem: Some(self.describe_problem(number, why)?),
                 }));
             }
         }
@@ -314,11 +177,7 @@ impl LedgerScan {
             self.is_finished = true;
             return Ok(None);
         }
-        let mut line = self.take_line(count, parsed, is_whole);
-        if line.problem.is_some() {
-            line.place = self.place_in_active(line.number)?;
-        }
-        Ok(Some(line))
+        self.take_line(count, parsed, is_whole).map(Some)
     }
 
     /// Checks the last line of the segment that this scan has read: the line that was read now is the
@@ -326,7 +185,7 @@ impl LedgerScan {
     /// line does not continue the segment, it is the segment that was changed.
     ///
     /// # Errors
-    /// A changed segment, which [`LedgerScan::skip_segment`] skips.
+    /// A changed segment, which [`LedgerScan::skip_unreadable`] skips.
     fn check_segment_end(&mut self, next: Option<&[u8]>) -> Result<()> {
         let at = self.position;
         if at.seq == 0 || self.is_previous_unknown || !self.has_read_position {
@@ -357,19 +216,29 @@ impl LedgerScan {
         Err(error)
     }
 
-    /// Returns the name of the active file and the number in it of a line of the whole ledger, if there
-    /// are segments before it.
-    fn place_in_active(&self, number: u64) -> Result<Option<(String, u64)>> {
-        let earlier = self
-            .files
-            .first_seq()?
-            .map_or(0, |first| first.saturating_sub(1));
-        if earlier == 0 {
-            return Ok(None);
+    /// Describes what is wrong with the line of this number, in the file that is read.
+    fn describe_problem(&self, number: u64, why: &str) -> Result<LineProblem> {
+        if let LineSource::Segment(lines) = &self.source {
+            let (segment, line) = (lines.segment(), lines.line_number());
+            return Ok(LineProblem {
+                description: format!("line {line} of {}: {why}", segment.file_name()),
+                restore_hint: Some(segment.restore_hint()),
+                error: segment.damage_error(&format!("is broken at line {line}: {why}")),
+            });
         }
-        let name = self.files.path().file_name().unwrap_or_default();
+        let first = self.files.first_seq()?;
+        let earlier = first.map_or(0, |first| first.saturating_sub(1));
         let line = number.saturating_sub(earlier);
-        Ok(Some((name.to_string_lossy().into_owned(), line)))
+        let name = self.files.path().file_name().unwrap_or_default();
+        let place = match earlier {
+            0 => String::new(),
+            _ => format!(" of {}", name.to_string_lossy()),
+        };
+        Ok(LineProblem {
+            description: format!("line {line}{place}: {why}"),
+            restore_hint: None,
+            error: broken_chain_error(self.files.path(), line, why),
+        })
     }
 
     /// Moves the position behind the line that was read, which has this length in the active file.
@@ -378,8 +247,8 @@ impl LedgerScan {
         length: u64,
         parsed: serde_json::Result<LedgerRecord>,
         is_whole: bool,
-    ) -> ScannedLine {
-        let (record, problem) = match parsed {
+    ) -> Result<LedgerLine> {
+        let (record, why) = match parsed {
             Err(error) if is_whole => {
                 let problem = format!("this version cannot read it: {}", describe_fault(&error));
                 (None, Some(problem))
@@ -402,7 +271,7 @@ impl LedgerScan {
         };
         self.is_previous_unknown = record.is_none();
         self.has_read_position = true;
-        self.is_start_confirmed |= problem.is_none();
+        self.is_start_confirmed |= why.is_none();
         self.line_number += 1;
         self.position = LedgerPosition {
             seq: record
@@ -412,13 +281,12 @@ impl LedgerScan {
             offset: self.position.offset + length,
             line_digest: Digest::of(&self.line_bytes),
         };
-        ScannedLine {
+        let why = why.map(|why| self.describe_problem(self.line_number, &why));
+        Ok(LedgerLine {
             number: self.line_number,
-            place: None,
             record,
-            problem,
-            restore_hint: None,
-        }
+            problem: why.transpose()?,
+        })
     }
 
     /// Reads the next line of the active file without its line feed, and returns its length in bytes
@@ -511,6 +379,68 @@ impl LedgerScan {
     }
 }
 
+impl LedgerScan for FileLedgerScan {
+    fn position(&self) -> LedgerPosition {
+        self.position
+    }
+
+    /// As the trait says. A segment that cannot be read or is missing can be skipped, a line that is too
+    /// long cannot.
+    fn next_line(&mut self) -> Result<Option<LedgerLine>> {
+        while !self.is_finished {
+            match &mut self.source {
+                LineSource::Unopened => self.open_source()?,
+                LineSource::Unreadable { error, .. } => return Err(error.clone()),
+                LineSource::Active(_) => return self.next_active_line(),
+                LineSource::NoActive => return Ok(None),
+                LineSource::Segment(lines) => {
+                    if lines.read_line(&mut self.line_bytes) {
+                        let is_first = lines.line_number() == 1;
+                        let next = lines.peek_line().filter(|_| is_first).map(<[u8]>::to_vec);
+                        self.check_segment_end(next.as_deref())?;
+                        let parsed = LedgerRecord::parse(&self.line_bytes);
+                        let is_whole = parsed.is_ok() || self.line_continues_chain();
+                        return self.take_line(0, parsed, is_whole).map(Some);
+                    }
+                    self.has_read_position = true;
+                    self.source = LineSource::Unopened;
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Skips the segment or the gap at which the last call failed; false if it failed elsewhere, or
+    /// if the scan did not begin at a position of this ledger.
+    fn skip_unreadable(&mut self) -> bool {
+        let last = match &self.source {
+            LineSource::Segment(lines) => lines.segment().last,
+            LineSource::Unreadable { last, .. } => *last,
+            _ => return false,
+        };
+        if !self.is_start_confirmed {
+            return false;
+        }
+        self.source = LineSource::Unopened;
+        self.position = LedgerPosition {
+            seq: last,
+            ..LedgerPosition::default()
+        };
+        self.line_number = last;
+        self.is_previous_unknown = true;
+        true
+    }
+
+    fn trailing_bytes(&self) -> Result<u64> {
+        let LineSource::Active(reader) = &self.source else {
+            return Ok(0);
+        };
+        let meta = reader.get_ref().file().metadata();
+        let length = meta.with_path("stat", self.files.path())?.len();
+        Ok(length.saturating_sub(self.position.offset))
+    }
+}
+
 /// Returns the runs that records behind a position undid. It checks no chain: a scan does.
 ///
 /// # Errors
@@ -522,7 +452,7 @@ pub fn read_undone_runs(path: &Path, at: LedgerPosition) -> Result<HashSet<Strin
         undoes: String,
     }
     let mut runs = HashSet::new();
-    let Some(mut scan) = LedgerScan::open_at(path, at)? else {
+    let Some(mut scan) = FileLedgerScan::open_at(path, at)? else {
         return Ok(runs);
     };
     while scan.skip_line()? {

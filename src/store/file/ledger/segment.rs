@@ -14,9 +14,9 @@ use flate2::Compression;
 use flate2::bufread::GzDecoder;
 use flate2::write::GzEncoder;
 
-use super::record_line::{MAX_RECORD_BYTES, MAX_SEQ, parse_record_header};
 use crate::base::durable;
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::store::record_line::{MAX_RECORD_BYTES, MAX_SEQ, parse_record_header};
 
 /// Maximum size of a segment's lines, unless it has a single record that is longer.
 pub(super) const MAX_SEGMENT_BYTES: u64 = 1 << 20;

@@ -5,39 +5,18 @@ use std::path::Path;
 
 use super::active_lines::{ActiveDifference, ActiveLines};
 use super::files::LedgerFiles;
-use super::record_line::parse_record_header;
 use super::segment::{Segment, SegmentLines};
 use crate::base::digest::Digest;
 use crate::base::error::{Error, ErrorKind, Result};
-
-/// The segments of a ledger, as far as a scan does not show it.
-#[derive(Default)]
-pub struct SegmentReport {
-    /// Number of segments before the active file.
-    pub segments: u64,
-    /// Number of segments whose records the active file has, too: compaction was interrupted, or is
-    /// at work.
-    pub repeated: u64,
-    /// Files that are not part of the ledger, and damaged segments that a scan does not read.
-    pub errors: Vec<Error>,
-    /// An active file that is older than its segments, or not the one that they were written from.
-    /// It lacks records that were logged.
-    pub active_error: Option<Error>,
-}
-
-impl SegmentReport {
-    /// Returns all errors.
-    pub fn all_errors(&self) -> impl Iterator<Item = &Error> {
-        self.errors.iter().chain(&self.active_error)
-    }
-}
+use crate::store::ledger::LedgerCheck;
+use crate::store::record_line::parse_record_header;
 
 /// Checks the segments in the directory of a ledger.
 ///
 /// # Errors
 /// The system's error.
-pub fn check_segments(files: &LedgerFiles) -> Result<SegmentReport> {
-    let mut report = SegmentReport::default();
+pub fn check_segments(files: &LedgerFiles) -> Result<LedgerCheck> {
+    let mut report = LedgerCheck::default();
     let first = files.first_seq()?;
     let listed = files.list_segments()?;
     for name in listed.foreign_names {
@@ -71,9 +50,9 @@ pub fn check_repeated_segments(files: &LedgerFiles) -> Result<()> {
     };
     let mut repeated = files.list_segments()?.segments;
     repeated.retain(|segment| segment.first >= first);
-    let mut report = SegmentReport::default();
+    let mut report = LedgerCheck::default();
     compare_with_active(files, &repeated, &mut report)?;
-    let mut errors = report.errors.into_iter().chain(report.active_error);
+    let mut errors = report.errors.into_iter().chain(report.rollback_error);
     errors.next().map_or(Ok(()), Err)
 }
 
@@ -82,7 +61,7 @@ pub fn check_repeated_segments(files: &LedgerFiles) -> Result<()> {
 fn compare_with_active(
     files: &LedgerFiles,
     segments: &[Segment],
-    report: &mut SegmentReport,
+    report: &mut LedgerCheck,
 ) -> Result<()> {
     let (Some(active), Some(first)) = (files.active(), files.first_seq()?) else {
         return Ok(());
@@ -118,11 +97,11 @@ fn compare_with_active(
     if let Some((found, segment)) = difference {
         let error = match found {
             ActiveDifference::Other(seq) if seq == first => {
-                other_active_error(files.path(), first, last_seq)
+                other_rollback_error(files.path(), first, last_seq)
             }
-            _ => older_active_error(files.path(), found, segment, last_seq),
+            _ => older_rollback_error(files.path(), found, segment, last_seq),
         };
-        report.active_error = Some(error);
+        report.rollback_error = Some(error);
     }
     Ok(())
 }
@@ -158,7 +137,7 @@ fn check_chain(segment: &Segment) -> Result<()> {
 }
 
 /// Returns the error for an active file that has no record of its segments, which are undamaged.
-fn other_active_error(path: &Path, first: u64, last_seq: u64) -> Error {
+fn other_rollback_error(path: &Path, first: u64, last_seq: u64) -> Error {
     let ledger = path.display();
     let message = format!(
         "the ledger {ledger} is not the one of its segments, which have records up to {last_seq}: its \
@@ -171,7 +150,7 @@ fn other_active_error(path: &Path, first: u64, last_seq: u64) -> Error {
 }
 
 /// Returns the error for an active file that segments contradict, which are undamaged.
-fn older_active_error(
+fn older_rollback_error(
     path: &Path,
     difference: ActiveDifference,
     segment: &Segment,

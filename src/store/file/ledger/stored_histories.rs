@@ -11,8 +11,8 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
-use super::agent_history::AgentHistory;
 use crate::base::digest::Digest;
+use crate::store::agent_history::AgentHistory;
 
 /// Digits of each number in a row.
 const DIGITS: usize = 16;

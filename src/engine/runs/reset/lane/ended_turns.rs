@@ -14,9 +14,9 @@ use crate::engine::runs::reset::screening::{EntryJournal, ReleasedEntry};
 use crate::engine::runs::reset::unrecorded::append_unrecorded_note;
 use crate::engine::runs::run_report::{AgentResult, RunProgress};
 use crate::engine::watch::parallel::Site;
-use crate::store::file::run_log;
 use crate::store::lease::Lease;
 use crate::store::record::{Operation, Outcome, RunEvent};
+use crate::store::run_log;
 
 /// A finished turn that is not reported yet.
 pub(super) struct EndedTurn {
@@ -197,7 +197,7 @@ impl<'a> ResetLane<'_, 'a> {
         let root = runs.context.archive().root();
         let is_archive_full = is_archive_full(&error, &self.site, root);
         let error = if is_archive_full {
-            error.with_hint(runs.context.ledger().full_archive_hint())
+            error.with_hint(runs.context.full_archive_hint())
         } else {
             error
         };

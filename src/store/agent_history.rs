@@ -75,7 +75,8 @@ impl FailedAttempt {
 }
 
 impl AgentHistory {
-    pub(super) fn add_event(
+    /// Adds the event of a record that ends at a position.
+    pub(in crate::store) fn add_event(
         &mut self,
         event: &RunEvent,
         time: DateTime<FixedOffset>,
@@ -127,6 +128,21 @@ impl AgentHistory {
         } else {
             FailedAttempt::from_event(event).map(Box::new)
         };
+    }
+
+    /// Adds what the record of several unchanged agents says of this one.
+    pub(in crate::store) fn add_unchanged(
+        &mut self,
+        view: &RunEvent,
+        time: DateTime<FixedOffset>,
+        at: LedgerPosition,
+    ) {
+        let known = self.file_address.take();
+        self.add_event(view, time, at);
+        // The record repeats no address that an earlier record has.
+        if view.memory.is_none() || self.file_address.is_none() {
+            self.file_address = known.or(self.file_address.take());
+        }
     }
 }
 

@@ -6,15 +6,14 @@ use std::sync::PoisonError;
 
 use chrono::{DateTime, FixedOffset};
 
-use super::ledger::RecordSummary;
 use crate::base::error::{Error, Result};
+use crate::engine::records::ArchiveSearch;
 use crate::lint::ScanSummary;
-use crate::store::file::Ledger;
 use crate::store::record::LedgerPosition;
 
 /// All entries that the ledger up to a record names.
 #[derive(Default)]
-pub(crate) struct KnownEntries {
+pub(in crate::engine) struct KnownEntries {
     /// The end of the ledger up to which it was read; none before the first time.
     end: Option<LedgerPosition>,
     facts: HashMap<PathBuf, RecordedFacts>,
@@ -51,7 +50,7 @@ pub struct RecordedEntries {
     pub unread: Option<Error>,
 }
 
-impl Ledger {
+impl ArchiveSearch {
     /// Returns what the ledger records of these entries. `goes_on` is called for each record, and ends the
     /// reading when it returns false: what only older records name is then left out.
     ///
@@ -66,17 +65,22 @@ impl Ledger {
             .known_entries
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let (back, end) = self.scan_backwards()?;
-        // Another ledger is read from its beginning.
-        let is_continued = known.end.is_none_or(|known| self.is_in_ledger(known, end));
+        let ledger = self.context.ledger();
+        let mut back = ledger.scan_back_to(known.end.map_or(0, |end| end.seq))?;
+        let is_continued = known
+            .end
+            .is_none_or(|known| self.is_in_ledger(known, back.end()));
         if !is_continued {
+            // Another ledger is read from its beginning.
             *known = KnownEntries::default();
+            back = ledger.scan_backwards()?;
         }
-        let mut back = back.stopping_after(known.end.map_or(0, |end| end.seq));
         let mut unread = None;
         let mut added = HashMap::new();
         let mut is_whole = true;
-        while let Some((_, record)) = back.next_readable(&mut unread, |it| !it.agent.is_empty())? {
+        while let Some((_, record)) =
+            back.next_readable(&mut unread, &mut |it| !it.agent.is_empty())?
+        {
             if !goes_on() {
                 is_whole = false;
                 break;
@@ -111,7 +115,7 @@ impl Ledger {
                     .and_modify(|older| *older = newer.with_older(older))
                     .or_insert(newer);
             }
-            known.end = Some(end);
+            known.end = Some(back.end());
         }
         Ok(RecordedEntries { unread, ..recorded })
     }
@@ -122,15 +126,8 @@ impl Ledger {
             return earlier.line_digest == end.line_digest;
         }
         // The record that follows names the digest of the one before.
-        let Ok((back, _)) = self.scan_backwards() else {
-            return false;
-        };
-        let mut back = back.stopping_after(earlier.seq);
-        let is_next = |it: &RecordSummary<'_>| it.seq == earlier.seq + 1;
-        let mut unread = None;
-        match back.next_readable(&mut unread, is_next) {
-            Ok(Some((_, next))) => next.previous_digest == earlier.line_digest,
-            _ => false,
-        }
+        let next = self.context.ledger().scan_back_to(earlier.seq);
+        let next = next.and_then(|mut it| it.next_matching(&mut |it| it.seq == earlier.seq + 1));
+        matches!(next, Ok(Some((_, next))) if next.previous_digest == earlier.line_digest)
     }
 }

@@ -1,28 +1,28 @@
-//! One line of a ledger: its largest size, the record in it, and the error for a line that breaks the
-//! chain.
+//! The line of a record in a ledger: how it is written and read, and its largest size.
 
-use std::path::Path;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use chrono::{DateTime, FixedOffset};
 use serde::{Deserialize, Deserializer};
 
 use crate::base::clock::BootTime;
 use crate::base::digest::Digest;
-use crate::base::error::{Error, ErrorKind};
-use crate::store::record::{FileChange, LedgerRecord, RunEvent};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::store::record::{FileChange, LedgerPosition, LedgerRecord, RunEvent};
 
 /// The largest size of a record; real ones are far smaller, and a longer line is not a record.
 pub(in crate::store) const MAX_RECORD_BYTES: u64 = 16 << 20;
 
 /// The largest number of a record: real ones are far smaller, and numbers can be added without an
 /// overflow.
-pub(super) const MAX_SEQ: u64 = 1 << 53;
+pub(in crate::store) const MAX_SEQ: u64 = 1 << 53;
 
 /// Deserializes the number of a record.
 ///
 /// # Errors
 /// A number that no record has.
-pub(super) fn deserialize_seq<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+fn deserialize_seq<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     match u64::deserialize(deserializer)? {
         seq @ 1..=MAX_SEQ => Ok(seq),
         _ => Err(serde::de::Error::custom("not the number of a record")),
@@ -30,7 +30,7 @@ pub(super) fn deserialize_seq<'de, D: Deserializer<'de>>(deserializer: D) -> Res
 }
 
 /// Describes why a line is not a record, without the parser's words.
-pub(super) fn describe_fault(error: &serde_json::Error) -> String {
+pub(in crate::store) fn describe_fault(error: &serde_json::Error) -> String {
     let column = error.column();
     match error.classify() {
         serde_json::error::Category::Data => {
@@ -45,11 +45,11 @@ pub(super) fn describe_fault(error: &serde_json::Error) -> String {
 
 /// The fields that every record begins with.
 #[derive(Deserialize)]
-pub(super) struct RecordHeader {
+pub(in crate::store) struct RecordHeader {
     #[serde(deserialize_with = "deserialize_seq")]
-    pub(super) seq: u64,
+    pub seq: u64,
     #[serde(rename = "prev")]
-    pub(super) previous_digest: Digest,
+    pub previous_digest: Digest,
     time: DateTime<FixedOffset>,
     #[serde(default)]
     boot: Option<BootTime>,
@@ -57,11 +57,75 @@ pub(super) struct RecordHeader {
 
 /// Parses the fields that every record begins with; the rest may have words that this version does
 /// not know.
-pub(super) fn parse_record_header(line: &[u8]) -> serde_json::Result<RecordHeader> {
+pub(in crate::store) fn parse_record_header(line: &[u8]) -> serde_json::Result<RecordHeader> {
     serde_json::from_slice(line)
 }
 
+/// The fields that are parsed of every record, wanted or not.
+#[derive(Deserialize)]
+pub struct RecordSummary<'l> {
+    /// Its number.
+    #[serde(deserialize_with = "deserialize_seq")]
+    pub seq: u64,
+    #[serde(rename = "prev")]
+    /// Digest of the line before, without its line feed.
+    pub previous_digest: Digest,
+    /// Its run.
+    #[serde(borrow)]
+    pub run: Cow<'l, str>,
+    /// Its agent; empty where it has none, or several.
+    #[serde(borrow)]
+    pub agent: Cow<'l, str>,
+    #[serde(default)]
+    unchanged: Option<UnchangedNames>,
+}
+
+/// The names in the record of several unchanged agents.
+#[derive(Deserialize)]
+struct UnchangedNames {
+    agents: BTreeMap<String, Vec<String>>,
+}
+
+impl RecordSummary<'_> {
+    /// Returns whether the record is about an agent, alone or among others.
+    pub fn is_about_agent(&self, agent: &str) -> bool {
+        match &self.unchanged {
+            None => self.agent == agent,
+            Some(list) => list.agents.values().flatten().any(|name| name == agent),
+        }
+    }
+
+    /// Returns whether the record is about the archive or baselines, and no agent.
+    pub fn is_about_archive(&self) -> bool {
+        self.agent.is_empty() && self.unchanged.is_none()
+    }
+}
+
 impl LedgerRecord {
+    /// Creates the record of an event that follows the record at a position, and its line.
+    ///
+    /// # Errors
+    /// The record has no JSON.
+    pub(in crate::store) fn new(
+        event: RunEvent,
+        at: LedgerPosition,
+        time: DateTime<FixedOffset>,
+        boot: Option<BootTime>,
+    ) -> Result<(LedgerRecord, Vec<u8>)> {
+        let record = LedgerRecord {
+            seq: at.seq + 1,
+            previous_digest: at.line_digest,
+            time,
+            boot,
+            event,
+        };
+        let line = serde_json::to_vec(&record).map_err(|error| {
+            let message = format!("cannot write a record: {error}");
+            Error::new(ErrorKind::Internal, message)
+        })?;
+        Ok((record, line))
+    }
+
     /// Parses a line of the ledger. Each of its parts is parsed from the whole line, which is much
     /// faster than collecting the fields that another part leaves.
     ///
@@ -84,22 +148,6 @@ impl LedgerRecord {
             event: RunEvent { change, ..event },
         })
     }
-}
-
-/// Returns the error for a ledger whose chain is broken.
-pub fn broken_chain_error(path: &Path, line: u64, why: &str) -> Error {
-    Error::new(
-        ErrorKind::Integrity,
-        format!(
-            "the ledger {} is broken at line {line}: {why}",
-            path.display()
-        ),
-    )
-    .with_hint(
-        "`verify` lists every broken line; keep the file as evidence, and move it away together \
-         with its segments (ledger-*.jsonl.gz), reset.log and reset.log.old: the next run begins a \
-         new ledger",
-    )
 }
 
 #[cfg(test)]

@@ -13,7 +13,6 @@ use crate::base::durable;
 use crate::base::error::{PathContext, Result};
 use crate::base::quantity::format_count;
 use crate::base::untrusted;
-use crate::store::file::Ledger;
 use crate::store::record::{FileState, Operation, RunEvent};
 
 /// Size in bytes above which the log is moved to `reset.log.old`.
@@ -52,19 +51,6 @@ pub(crate) fn append_lines(archive: &Archive, lines: &[String]) -> Result<()> {
         std::fs::rename(&path, &old).with_path("move", &path)?;
     }
     Ok(())
-}
-
-impl Ledger {
-    /// Appends a line to `reset.log`, about an operation that is not a run.
-    ///
-    /// # Errors
-    /// The archive cannot be written.
-    pub fn log_text(&self, text: &str) -> Result<()> {
-        append_lines(
-            self.controller.archive(),
-            &[format_line(self.controller.clock().now(), text)],
-        )
-    }
 }
 
 /// Formats the last line of a run, with the ledger's head if that is known.

@@ -1,16 +1,15 @@
 //! A range of ledger records, read oldest first when it is iterated. Each agent of a record has a
 //! record of its own here.
 
-use super::reverse_scan::RecordSummary;
-use super::scan::LedgerScan;
 use crate::base::digest::Digest;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::store::file::Ledger;
+use crate::store::ledger::Ledger;
 use crate::store::record::{LedgerPosition, LedgerRecord};
+use crate::store::record_line::RecordSummary;
 
 /// A range of records of a ledger; only one is held in memory at a time.
 pub struct RecordRange<'e> {
-    ledger: &'e Ledger,
+    ledger: &'e dyn Ledger,
     agent: Option<String>,
     /// The position before the first record.
     start: LedgerPosition,
@@ -23,7 +22,7 @@ pub struct RecordRange<'e> {
 impl<'e> RecordRange<'e> {
     /// Returns number and digest of the ledger's last record.
     pub fn head(&self) -> (u64, Digest) {
-        (self.end.seq, self.end.line_digest)
+        self.end.head()
     }
 
     /// Returns the records that were appended after this range.
@@ -31,10 +30,10 @@ impl<'e> RecordRange<'e> {
     /// # Errors
     /// The ledger cannot be read, or has lost records of this range.
     pub fn continued(&self) -> Result<RecordRange<'e>> {
-        let (_, end) = self.ledger.scan_backwards()?;
+        let end = self.ledger.scan_backwards()?.end();
         let is_replaced = end.seq == self.end.seq && end.line_digest != self.end.line_digest;
         if end.seq < self.end.seq || is_replaced {
-            let path = self.ledger.path().display().to_string();
+            let path = self.ledger.location().display().to_string();
             let message = format!("{path} does not have record {} any more", self.end.seq);
             return Err(Error::new(ErrorKind::Integrity, message)
                 .with_hint("`verify` says more; another process has replaced the file"));
@@ -55,7 +54,7 @@ impl<'e> RecordRange<'e> {
     /// The ledger cannot be read, its chain is broken, or `visit` returned an error, which ends the
     /// iteration.
     pub fn for_each(&self, visit: &mut dyn FnMut(&LedgerRecord) -> Result<()>) -> Result<()> {
-        let Some(mut scan) = LedgerScan::open_at(&self.ledger.path(), self.start)? else {
+        let Some(mut scan) = self.ledger.scan(self.start)? else {
             return Ok(());
         };
         let mut skipped = self.skipped_views;
@@ -80,14 +79,15 @@ impl<'e> RecordRange<'e> {
     }
 }
 
-impl Ledger {
+impl dyn Ledger + '_ {
     /// Returns the records of an agent, or of all agents; with `last`, only that many of the
     /// newest. Unchanged agents that share a record of a run count each.
     ///
     /// # Errors
     /// The ledger cannot be read, or its chain is broken.
     pub fn records(&self, agent: Option<&str>, last: Option<usize>) -> Result<RecordRange<'_>> {
-        let (mut reverse_scan, end) = self.scan_backwards()?;
+        let mut back = self.scan_backwards()?;
+        let end = back.end();
         let mut start = LedgerPosition::default();
         let mut skipped_views = 0;
         if let Some(last) = last {
@@ -96,7 +96,7 @@ impl Ledger {
             let mut is_wanted =
                 |it: &RecordSummary<'_>| agent.is_none_or(|agent| it.is_about_agent(agent));
             while missing > 0
-                && let Some((position, record)) = reverse_scan.next_matching(&mut is_wanted)?
+                && let Some((position, record)) = back.next_matching(&mut is_wanted)?
             {
                 start = position.before_last_line(record.previous_digest);
                 let views = match &record.event.unchanged {
@@ -114,24 +114,5 @@ impl Ledger {
             skipped_views,
             end,
         })
-    }
-
-    /// Reads the records from the last one backwards until `visit` returns false. Returns why older
-    /// records cannot be read, if it ends before a damaged segment.
-    ///
-    /// # Errors
-    /// As [`Ledger::records`], in the active file.
-    pub fn for_each_record_backwards(
-        &self,
-        mut visit: impl FnMut(LedgerRecord) -> bool,
-    ) -> Result<Option<Error>> {
-        let mut unread = None;
-        let (mut reverse_scan, _) = self.scan_backwards()?;
-        while let Some((_, record)) = reverse_scan.next_readable(&mut unread, |_| true)? {
-            if !visit(record) {
-                break;
-            }
-        }
-        Ok(unread)
     }
 }
