@@ -144,14 +144,13 @@ impl dyn Ledger + '_ {
         &self,
         mut visit: impl FnMut(LedgerRecord) -> bool,
     ) -> Result<Option<Error>> {
-        let mut unread = None;
         let mut back = self.scan_backwards()?;
-        while let Some((_, record)) = back.next_readable(&mut unread, &mut |_| true)? {
+        while let Some((_, record)) = back.next_readable(&mut |_| true)? {
             if !visit(record) {
                 break;
             }
         }
-        Ok(unread)
+        Ok(back.take_unread())
     }
 
     /// Returns the attributes in an event, or in the record that the event names instead.
@@ -230,15 +229,17 @@ pub trait ReverseScan {
     fn end(&self) -> LedgerPosition;
 
     /// Returns the next wanted record and the position at which it ends; none at the end of the scan,
-    /// and before older records that cannot be read: the error is put into `unread`.
+    /// and before older records that cannot be read, as [`ReverseScan::take_unread`] then says.
     ///
     /// # Errors
     /// Newer records cannot be read, or are not those that were written.
     fn next_readable(
         &mut self,
-        unread: &mut Option<Error>,
         is_wanted: &mut dyn FnMut(&RecordSummary<'_>) -> bool,
     ) -> Result<Option<(LedgerPosition, LedgerRecord)>>;
+
+    /// Returns why older records cannot be read, if the scan has ended before them.
+    fn take_unread(&mut self) -> Option<Error>;
 
     /// As [`ReverseScan::next_readable`] where all records have to be readable.
     ///
@@ -248,9 +249,8 @@ pub trait ReverseScan {
         &mut self,
         is_wanted: &mut dyn FnMut(&RecordSummary<'_>) -> bool,
     ) -> Result<Option<(LedgerPosition, LedgerRecord)>> {
-        let mut unread = None;
-        let next = self.next_readable(&mut unread, is_wanted)?;
-        unread.map_or(Ok(next), Err)
+        let next = self.next_readable(is_wanted)?;
+        self.take_unread().map_or(Ok(next), Err)
     }
 }
 

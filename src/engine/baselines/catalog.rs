@@ -431,12 +431,11 @@ impl BaselineCatalog {
         // No record concerns a file that no agent uses.
         let mut wanted = names.clone();
         wanted.retain(|name| by_agent.values().any(|used| used == name));
-        let (mut pushes, mut unread) = (BTreeMap::new(), None);
+        let mut pushes = BTreeMap::new();
         let mut back = self.context.ledger().scan_backwards()?;
         while !wanted.is_empty()
-            && let Some((_, record)) = back.next_readable(&mut unread, &mut |it| {
-                by_agent.contains_key(it.agent.as_ref())
-            })?
+            && let Some((_, record)) =
+                back.next_readable(&mut |it| by_agent.contains_key(it.agent.as_ref()))?
         {
             let Some(sha256) = pushed_version(&record) else {
                 continue;
@@ -452,7 +451,7 @@ impl BaselineCatalog {
                 pushes.insert((*name).to_string(), push);
             }
         }
-        Ok((pushes, unread))
+        Ok((pushes, back.take_unread()))
     }
 
     /// Returns the versions of a baseline in the ledger, newest first, at most `max_versions`.
@@ -481,11 +480,10 @@ impl BaselineCatalog {
             .into_iter()
             .map(|it| it.name.as_str())
             .collect();
-        let mut unread = None;
         let mut back = self.context.ledger().scan_backwards()?;
         let mut versions: Vec<BaselineVersion> = Vec::new();
         while versions.len() < max_versions
-            && let Some((_, record)) = back.next_readable(&mut unread, &mut |it| {
+            && let Some((_, record)) = back.next_readable(&mut |it| {
                 it.is_about_archive() || users.contains(it.agent.as_ref())
             })?
         {
@@ -521,6 +519,7 @@ impl BaselineCatalog {
                 note: event.note.filter(|_| pushed.is_none()),
             });
         }
+        let unread = back.take_unread();
         Ok(BaselineHistoryPage { versions, unread })
     }
 

@@ -676,7 +676,7 @@ impl Guard {
         let begin = now - FIGHT_WINDOW;
         let mut recent = RecentRestores::default();
         let mut back = self.context.ledger().scan_backwards()?;
-        while let Some((_, record)) = back.next_readable(&mut None, &mut |_| true)? {
+        while let Some((_, record)) = back.next_readable(&mut |_| true)? {
             if record.time < begin {
                 break;
             }

@@ -210,11 +210,8 @@ impl BaselineEdits {
     /// # Errors
     /// The active file of the ledger cannot be read.
     pub(in crate::engine) fn unsealed_save(&self, name: &str) -> Result<Option<Digest>> {
-        let mut unread = None;
         let mut back = self.context.ledger().scan_backwards()?;
-        while let Some((_, record)) =
-            back.next_readable(&mut unread, &mut |it| it.is_about_archive())?
-        {
+        while let Some((_, record)) = back.next_readable(&mut |it| it.is_about_archive())? {
             let event = record.event;
             if event.file.as_deref() != Some(name) || event.outcome != Outcome::Ok {
                 continue;

@@ -356,9 +356,7 @@ impl BaselineFiles {
     fn archive_events_since(&self, seq: u64) -> Result<Vec<RunEvent>> {
         let mut back = self.context.ledger().scan_back_to(seq)?;
         let mut events = Vec::new();
-        while let Some((_, record)) =
-            back.next_readable(&mut None, &mut |it| it.is_about_archive())?
-        {
+        while let Some((_, record)) = back.next_readable(&mut |it| it.is_about_archive())? {
             events.push(record.event);
         }
         Ok(events)

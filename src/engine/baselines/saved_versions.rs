@@ -177,10 +177,8 @@ impl Baselines {
         // A seal that was made elsewhere is in no record.
         let sealed_at = accepted.meta.as_ref().map(|meta| meta.time);
         let mut back = self.context.ledger().scan_backwards()?;
-        let (mut events, mut unread) = (Vec::new(), None);
-        while let Some((_, record)) =
-            back.next_readable(&mut unread, &mut |it| it.is_about_archive())?
-        {
+        let mut events = Vec::new();
+        while let Some((_, record)) = back.next_readable(&mut |it| it.is_about_archive())? {
             let mut event = record.event;
             if let Some(name) = event.file.take() {
                 events.push((name, event, Some(record.time) < sealed_at));

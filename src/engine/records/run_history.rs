@@ -117,13 +117,11 @@ impl RunHistory {
     /// The ledger cannot be read, or its chain is broken; in a segment that is damaged, only if no
     /// record behind it is about the agent.
     pub fn agent_history(&self, agent: &str, max_entries: usize) -> Result<AgentHistoryPage> {
-        let mut unread = None;
         let mut back = self.context.ledger().scan_backwards()?;
         let mut marks = UndoMarks::default();
         let mut past: Vec<HistoryEntry> = Vec::new();
         while (past.len() < max_entries || marks.has_unresolved())
-            && let Some((_, record)) =
-                back.next_readable(&mut unread, &mut |it| it.is_about_agent(agent))?
+            && let Some((_, record)) = back.next_readable(&mut |it| it.is_about_agent(agent))?
         {
             let Some(record) = record.view_of_agent(agent) else {
                 continue;
@@ -141,7 +139,7 @@ impl RunHistory {
                 is_redo: false,
             });
         }
-        match unread {
+        match back.take_unread() {
             Some(error) if past.is_empty() => Err(error),
             unread => Ok(AgentHistoryPage {
                 entries: past,

@@ -76,10 +76,10 @@ impl Entries {
         if pinned.is_empty() {
             return Ok(pinned);
         }
-        let (mut unrecorded, mut unread) = (Vec::new(), None);
+        let mut unrecorded = Vec::new();
         let mut back = self.ledger.scan_backwards()?;
         while !pinned.is_empty() {
-            let next = back.next_readable(&mut unread, &mut |it| it.is_about_archive())?;
+            let next = back.next_readable(&mut |it| it.is_about_archive())?;
             let Some((_, record)) = next else { break };
             let event = record.event;
             let is_named = |entry: &mut PathBuf| event.pinned_entries.contains(entry);
@@ -90,6 +90,7 @@ impl Entries {
                 unrecorded.extend(named);
             }
         }
+        let unread = back.take_unread();
         unrecorded.extend(pinned.into_iter().filter(|_| unread.is_none()));
         Ok(unrecorded)
     }

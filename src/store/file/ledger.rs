@@ -45,11 +45,10 @@ mod segment;
 mod segment_check;
 mod stored_histories;
 
-use std::collections::HashSet;
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::archive::Archive;
@@ -58,7 +57,7 @@ use crate::base::digest::Digest;
 use crate::base::error::{Error, ErrorKind, PathContext, Result};
 use crate::base::moment::Zone;
 use crate::store::agent_history::{AgentHistory, long_attributes_digest};
-use crate::store::ledger::{LedgerScan, RecordTimes};
+use crate::store::ledger::LedgerScan;
 use crate::store::record::{LedgerPosition, LedgerRecord, Operation, RunEvent};
 use crate::store::record_line::MAX_RECORD_BYTES;
 use crate::store::trigger::Trigger;
@@ -111,11 +110,6 @@ impl ArchiveLedger {
         }
     }
 
-    /// Path of the active file.
-    fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// As [`Ledger::known_history`](crate::store::ledger::Ledger::known_history).
     fn known_history(&mut self, agent: &str) -> Result<AgentHistory> {
         if let Some((_, error)) = &self.broken_chain {
@@ -135,22 +129,6 @@ impl ArchiveLedger {
         Ok(history)
     }
 
-    /// Returns the agents of the records that were indexed since the last call.
-    fn take_recorded_agents(&mut self) -> Result<Option<HashSet<String>>> {
-        self.catch_up()?;
-        Ok(self.index.take_recorded_agents())
-    }
-
-    /// Returns the times of the records.
-    fn record_times(&mut self) -> Result<RecordTimes> {
-        self.catch_up()?;
-        let (latest, recent) = self.index.record_times();
-        Ok(RecordTimes {
-            latest: latest.map(|(seq, time)| (seq, self.zone.at(time))),
-            recent: recent.iter().map(|time| self.zone.at(*time)).collect(),
-        })
-    }
-
     /// Returns number and digest of the last record.
     fn head(&mut self) -> Result<(u64, Digest)> {
         self.catch_up()?;
@@ -160,12 +138,6 @@ impl ArchiveLedger {
     /// Returns number and digest of the last record that is indexed.
     fn known_head(&self) -> (u64, Digest) {
         self.index.header.position.head()
-    }
-
-    /// Returns the head after this process's last append, otherwise the ledger's.
-    fn durable_head(&mut self) -> Result<(u64, Digest)> {
-        let head = self.head()?;
-        Ok(self.last_appended.unwrap_or(head))
     }
 
     /// Returns the records after the one with this number, last one first.
@@ -495,14 +467,14 @@ mod tests {
         };
         for _ in 0..50 {
             read_history(&mut ledger, "scout");
-            ledger.record_times().unwrap();
+            ledger.scan_back_to(0).unwrap();
             assert_eq!(ledger.head().unwrap().0, 2);
         }
         let count = read_bytes_of_thread().unwrap() - before;
         assert!(count < 10_000, "{count} bytes were read again");
         // A process that has read the index reads the last record alone.
         let end = ledger.index.header.position;
-        let files = LedgerFiles::open(ledger.path()).unwrap();
+        let files = LedgerFiles::open(&ledger.path).unwrap();
         let before = read_bytes_of_thread().unwrap();
         FileLedgerScan::new(files, end).next_record().unwrap();
         let count = read_bytes_of_thread().unwrap() - before;

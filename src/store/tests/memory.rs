@@ -648,13 +648,16 @@ struct MemoryReverseScan {
 }
 
 impl ReverseScan for MemoryReverseScan {
+    fn take_unread(&mut self) -> Option<Error> {
+        None
+    }
+
     fn end(&self) -> LedgerPosition {
         self.end
     }
 
     fn next_readable(
         &mut self,
-        _unread: &mut Option<Error>,
         is_wanted: &mut dyn FnMut(&RecordSummary<'_>) -> bool,
     ) -> Result<Option<(LedgerPosition, LedgerRecord)>> {
         while self.next.seq > self.after_seq {

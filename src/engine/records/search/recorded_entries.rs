@@ -75,12 +75,9 @@ impl ArchiveSearch {
             *known = KnownEntries::default();
             back = ledger.scan_backwards()?;
         }
-        let mut unread = None;
         let mut added = HashMap::new();
         let mut is_whole = true;
-        while let Some((_, record)) =
-            back.next_readable(&mut unread, &mut |it| !it.agent.is_empty())?
-        {
+        while let Some((_, record)) = back.next_readable(&mut |it| !it.agent.is_empty())? {
             if !goes_on() {
                 is_whole = false;
                 break;
@@ -107,6 +104,7 @@ impl ArchiveSearch {
                 recorded.findings.extend(findings);
             }
         }
+        let unread = back.take_unread();
         if is_whole && unread.is_none() {
             for (entry, newer) in added {
                 known
@@ -122,8 +120,8 @@ impl ArchiveSearch {
 
     /// Returns whether the ledger with this end continues the one that ended at another position.
     fn is_in_ledger(&self, earlier: LedgerPosition, end: LedgerPosition) -> bool {
-        if earlier.seq == end.seq {
-            return earlier.line_digest == end.line_digest;
+        if earlier == end {
+            return true;
         }
         // The record that follows names the digest of the one before.
         let next = self.context.ledger().scan_back_to(earlier.seq);

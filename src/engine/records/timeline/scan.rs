@@ -56,7 +56,6 @@ impl Timelines {
     ) -> Result<ScannedLedger> {
         let agent = subject.agent.as_str();
         let mut back = self.context.ledger().scan_backwards()?;
-        let mut unread = None;
         let mut marks = UndoMarks::default();
         let mut found = ScannedLedger::default();
         let mut row_count = 0;
@@ -66,7 +65,7 @@ impl Timelines {
                 break;
             }
             // A record of several unchanged agents names no entries.
-            let next = back.next_readable(&mut unread, &mut |it| {
+            let next = back.next_readable(&mut |it| {
                 it.is_about_agent(agent) || it.is_about_archive() || !it.agent.is_empty()
             })?;
             let Some((_, record)) = next else { break };
@@ -102,7 +101,7 @@ impl Timelines {
             });
             found.has_more = row_count > max_rows;
         }
-        if let Some(error) = unread {
+        if let Some(error) = back.take_unread() {
             notes.push(format!("older records are not shown: {}", error.message()));
         }
         Ok(found)

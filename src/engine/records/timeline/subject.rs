@@ -94,10 +94,8 @@ impl Timelines {
         goes_on: &dyn Fn() -> bool,
     ) -> Result<Option<String>> {
         let mut back = self.context.ledger().scan_backwards()?;
-        let mut unread = None;
         while goes_on()
-            && let Some((_, record)) =
-                back.next_readable(&mut unread, &mut |it| !it.agent.is_empty())?
+            && let Some((_, record)) = back.next_readable(&mut |it| !it.agent.is_empty())?
         {
             let is_here = |it: &WrittenEntry| agent_directory_of(&it.path) == directory;
             if record.event.entries().any(is_here) {

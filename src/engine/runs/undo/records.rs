@@ -120,10 +120,9 @@ impl UndoRecords {
             .map(|agent| (agent.name.as_str(), RunSearch::new(agent)));
         let mut searches: BTreeMap<&str, RunSearch<'_>> = searches.collect();
         let mut open = searches.len();
-        let mut unread = None;
         while open > 0
             && let Some((position, record)) =
-                back.next_readable(&mut unread, &mut |it| searches.contains_key(&*it.agent))?
+                back.next_readable(&mut |it| searches.contains_key(&*it.agent))?
         {
             let Some(search) = searches.get_mut(record.event.agent.as_str()) else {
                 continue;
@@ -133,6 +132,7 @@ impl UndoRecords {
                 open -= usize::from(search.is_finished);
             }
         }
+        let unread = back.take_unread();
         let mut found = Vec::new();
         let mut undone_resets = BTreeMap::new();
         // Without older records an unfinished search has no result.
@@ -179,18 +179,18 @@ impl UndoRecords {
         max_agents: usize,
     ) -> Result<UndoRecords> {
         let mut back = context.ledger().scan_backwards()?;
-        let (mut found, mut unread) = (Vec::new(), None);
+        let mut found = Vec::new();
         let mut agents = HashSet::new();
         while found.len() < max_agents
             && let Some((position, record)) =
-                back.next_readable(&mut unread, &mut |it| is_wanted(&it.run, &it.agent))?
+                back.next_readable(&mut |it| is_wanted(&it.run, &it.agent))?
         {
             if record.event.has_changed_files() && agents.insert(record.event.agent.clone()) {
                 found.push((position, record, None));
             }
         }
         let mut records = UndoRecords::new(context, found, back.end())?;
-        records.unread = unread;
+        records.unread = back.take_unread();
         Ok(records)
     }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::archive_id::read_archive_id;
 use super::compaction::{is_compaction_due, move_old_records};
 use super::files::LedgerFiles;
-use super::locked::{LockedLedger, open_for_append};
+use super::locked::{LEDGER_FILE_NAME, LockedLedger, open_for_append};
 use super::reserve::{is_reserve_due, write_reserve};
 use super::scan::{FileLedgerScan, read_record_at, read_undone_runs};
 use super::segment_check::{check_repeated_segments, check_segments};
@@ -71,8 +71,9 @@ impl Ledger for FileLedger {
 
     fn durable_head(&self) -> Option<(u64, Digest)> {
         self.controller.archive().check_root().ok()?;
-        let head = self.state().durable_head().ok()?;
-        (head.0 > 0).then_some(head)
+        let mut state = self.state();
+        let head = state.head().ok()?;
+        Some(state.last_appended.unwrap_or(head)).filter(|head| head.0 > 0)
     }
 
     fn known_history(&self, agent: &str) -> Result<AgentHistory> {
@@ -80,11 +81,15 @@ impl Ledger for FileLedger {
     }
 
     fn take_recorded_agents(&self) -> Result<Option<HashSet<String>>> {
-        self.state().take_recorded_agents()
+        let mut state = self.state();
+        state.catch_up()?;
+        Ok(state.index.take_recorded_agents())
     }
 
     fn record_times(&self) -> Result<RecordTimes> {
-        self.state().record_times()
+        let mut state = self.state();
+        state.catch_up()?;
+        Ok(state.index.record_times(state.zone))
     }
 
     fn scan(&self, from: LedgerPosition) -> Result<Option<Box<dyn LedgerScan>>> {
@@ -141,6 +146,6 @@ impl Ledger for FileLedger {
     }
 
     fn location(&self) -> PathBuf {
-        self.state().path().to_path_buf()
+        self.controller.archive().program_path(LEDGER_FILE_NAME)
     }
 }

@@ -20,8 +20,10 @@ use crate::archive::Archive;
 use crate::base::digest::Digest;
 use crate::base::durable;
 use crate::base::error::{PathContext, Result};
+use crate::base::moment::Zone;
 use crate::store::agent_history::AgentHistory;
-use crate::store::record::{LedgerPosition, LedgerRecord, RunEvent};
+use crate::store::ledger::RecordTimes;
+use crate::store::record::{LedgerPosition, LedgerRecord};
 
 /// The index file in the program's directory, and its name while it is written.
 const INDEX_FILE_NAME: &str = "ledger.index";
@@ -122,14 +124,13 @@ impl LedgerIndex {
         self.header.position.seq > 0 && self.header.position.seq == self.written_seq
     }
 
-    /// Returns number and time of the record with the latest time, and the times of the last records.
-    pub fn record_times(
-        &self,
-    ) -> (
-        Option<(u64, DateTime<FixedOffset>)>,
-        &[DateTime<FixedOffset>],
-    ) {
-        (self.header.latest_record, &self.header.record_times)
+    /// Returns the times of the records, as times of a zone.
+    pub fn record_times(&self, zone: Zone) -> RecordTimes {
+        let (latest, recent) = (self.header.latest_record, &self.header.record_times);
+        RecordTimes {
+            latest: latest.map(|(seq, time)| (seq, zone.at(time))),
+            recent: recent.iter().map(|time| zone.at(*time)).collect(),
+        }
     }
 
     /// Returns the agents of the records that were added since the last call; None in the first call
@@ -188,34 +189,19 @@ impl LedgerIndex {
         self.header.position = at;
         let event = &record.event;
         if event.unchanged.is_some() {
-            let views = event.clone().into_views();
-            return views
-                .iter()
-                .all(|view| self.add_unchanged(view, record.time, at));
+            return event.clone().into_views().iter().all(|view| {
+                let history = self.history_mut(&view.agent);
+                let added = history.map(|it| it.add_unchanged(view, record.time, at));
+                added.is_some()
+            });
         }
         // A record without an agent is about the ledger or the archive.
         if event.agent.is_empty() {
             return true;
         }
-        match self.history_mut(&event.agent) {
-            Some(history) => history.add_event(event, record.time, at),
-            None => return false,
-        }
-        true
-    }
-
-    /// Adds what the record of several unchanged agents says of one.
-    fn add_unchanged(
-        &mut self,
-        view: &RunEvent,
-        time: DateTime<FixedOffset>,
-        at: LedgerPosition,
-    ) -> bool {
-        let Some(history) = self.history_mut(&view.agent) else {
-            return false;
-        };
-        history.add_unchanged(view, time, at);
-        true
+        let history = self.history_mut(&event.agent);
+        let added = history.map(|it| it.add_event(event, record.time, at));
+        added.is_some()
     }
 
     /// Writes the index if the ledger has grown far beyond the one on the disk. A failed write is

@@ -32,6 +32,8 @@ pub(super) struct FileReverseScan {
     after_seq: u64,
     /// The bytes before `end` that were read and not parsed yet; all of them in a segment.
     buffer: Vec<u8>,
+    /// The error that has ended the scan in a segment.
+    unread: Option<Error>,
 }
 
 impl FileReverseScan {
@@ -51,6 +53,7 @@ impl FileReverseScan {
             end,
             after_seq,
             buffer: Vec::new(),
+            unread: None,
         }
     }
 
@@ -186,15 +189,18 @@ impl ReverseScan for FileReverseScan {
 
     fn next_readable(
         &mut self,
-        unread: &mut Option<Error>,
         is_wanted: &mut dyn FnMut(&RecordSummary<'_>) -> bool,
     ) -> Result<Option<(LedgerPosition, LedgerRecord)>> {
         match self.find_wanted(is_wanted) {
             Err(error) if self.is_in_segment() => {
-                *unread = Some(error);
+                self.unread = Some(error);
                 Ok(None)
             }
             next => next,
         }
+    }
+
+    fn take_unread(&mut self) -> Option<Error> {
+        self.unread.take()
     }
 }
