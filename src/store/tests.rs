@@ -47,6 +47,8 @@ impl Clock for WaitingClock {
     }
 }
 
+type Damage = dyn Fn(&str, &str);
+
 /// A store under test.
 struct Site {
     holder: LockHolder,
@@ -61,7 +63,7 @@ struct Site {
     /// Takes the agent away from its holder.
     take_over: Box<dyn Fn()>,
     /// Replaces a text in the records, by one of the same length.
-    damage: Box<dyn Fn(&str, &str)>,
+    damage: Box<Damage>,
 }
 
 /// Calls a test with each store.

@@ -23,14 +23,14 @@ pub(super) struct FileReverseScan {
     zone: Zone,
     /// The segment that is read now; none for the active file.
     segment: Option<Segment>,
-    /// Where it began.
-    begin: LedgerPosition,
+    /// The position that it began at.
+    end: LedgerPosition,
     /// The end of the next line; its beginning is found by reading. In a segment the offset is that
     /// of the decompressed lines.
-    end: LedgerPosition,
+    line_end: LedgerPosition,
     /// The scan stops after the record that follows this number.
     after_seq: u64,
-    /// The bytes before `end` that were read and not parsed yet; all of them in a segment.
+    /// The bytes before `line_end` that were read and not parsed yet; all of them in a segment.
     buffer: Vec<u8>,
     /// The error that has ended the scan in a segment.
     unread: Option<Error>,
@@ -49,8 +49,8 @@ impl FileReverseScan {
             files,
             zone,
             segment: None,
-            begin: end,
             end,
+            line_end: end,
             after_seq,
             buffer: Vec::new(),
             unread: None,
@@ -59,21 +59,21 @@ impl FileReverseScan {
 
     /// Returns whether the scan has left the active file: an error then is about older records only.
     fn is_in_segment(&self) -> bool {
-        self.segment.is_some() || self.end.offset == 0
+        self.segment.is_some() || self.line_end.offset == 0
     }
 
     fn find_wanted(
         &mut self,
         is_wanted: &mut dyn FnMut(&RecordSummary<'_>) -> bool,
     ) -> Result<Option<(LedgerPosition, LedgerRecord)>> {
-        while self.end.seq > self.after_seq {
-            if self.end.offset == 0 {
+        while self.line_end.seq > self.after_seq {
+            if self.line_end.offset == 0 {
                 self.open_segment()?;
             }
             let line_start = self.find_line_start()?;
-            let start = self.end.offset - self.buffer.len() as u64;
+            let start = self.line_end.offset - self.buffer.len() as u64;
             let line = &self.buffer[(line_start - start) as usize..self.buffer.len() - 1];
-            if Digest::of(line) != self.end.line_digest {
+            if Digest::of(line) != self.line_end.line_digest {
                 return Err(self.chain_error("the following line continues another one"));
             }
             let no_record = |error: serde_json::Error| {
@@ -82,7 +82,7 @@ impl FileReverseScan {
             let summary: RecordSummary<'_> = serde_json::from_slice(line).map_err(no_record)?;
             let is_first = summary.seq == 1;
             let is_at_begin = line_start == 0;
-            if summary.seq != self.end.seq
+            if summary.seq != self.line_end.seq
                 || is_first && (!is_at_begin || summary.previous_digest != Digest::ZERO)
                 || is_at_begin
                     && self
@@ -102,16 +102,16 @@ impl FileReverseScan {
             let position = match &self.segment {
                 None => LedgerPosition {
                     line_start,
-                    ..self.end
+                    ..self.line_end
                 },
                 // A record in a segment is found by its number.
                 Some(_) => LedgerPosition {
                     line_start: 0,
                     offset: 0,
-                    ..self.end
+                    ..self.line_end
                 },
             };
-            self.end = LedgerPosition {
+            self.line_end = LedgerPosition {
                 seq: summary.seq - 1,
                 offset: line_start,
                 line_start,
@@ -127,7 +127,7 @@ impl FileReverseScan {
 
     /// Reads the segment that ends with the next record.
     fn open_segment(&mut self) -> Result<()> {
-        let seq = self.end.seq;
+        let seq = self.line_end.seq;
         let segment = match self.files.find_record(seq)? {
             RecordPlace::Segment(segment) => segment,
             RecordPlace::Missing(last) => return Err(self.files.missing_error(seq, last)),
@@ -138,13 +138,13 @@ impl FileReverseScan {
             return Err(segment.damage_error(why));
         }
         self.buffer = segment.read_whole()?;
-        self.end.offset = self.buffer.len() as u64;
+        self.line_end.offset = self.buffer.len() as u64;
         self.segment = Some(segment);
         Ok(())
     }
 
     fn chain_error(&self, why: &str) -> Error {
-        let seq = self.end.seq;
+        let seq = self.line_end.seq;
         match &self.segment {
             Some(segment) => {
                 let line = seq.saturating_add(1).saturating_sub(segment.first);
@@ -157,7 +157,7 @@ impl FileReverseScan {
     /// Returns the offset of the line that ends at `end`, and reads all of it into `buffer`.
     fn find_line_start(&mut self) -> Result<u64> {
         loop {
-            let start = self.end.offset - self.buffer.len() as u64;
+            let start = self.line_end.offset - self.buffer.len() as u64;
             let before = self.buffer.len().saturating_sub(1);
             let line_feed = self.buffer[..before].iter().rposition(|it| *it == b'\n');
             if let Some(at) = line_feed {
@@ -184,7 +184,7 @@ impl FileReverseScan {
 
 impl ReverseScan for FileReverseScan {
     fn end(&self) -> LedgerPosition {
-        self.begin
+        self.end
     }
 
     fn next_readable(
