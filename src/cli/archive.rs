@@ -358,7 +358,7 @@ fn show_entry(context: &mut CommandContext<'_>, typed: &Path) -> CommandResult {
     let engine = context.open_engine()?;
     let entry = engine.entries().find_entry(typed)?;
     let mut bytes = Vec::new();
-    let mut file = engine.archive().open_entry(&entry.path)?;
+    let mut file = engine.entries().open(&entry.path)?;
     file.read_to_end(&mut bytes)
         .with_path("read", &entry.path)?;
     context.print_answer(&ShowDocument {

@@ -17,8 +17,9 @@ use crate::engine::file_owner::FileOwner;
 use crate::layouts::Layouts;
 use crate::store::Store;
 use crate::store::controller::Controller;
+use crate::store::entries::Entries;
 use crate::store::file::ledger::AgentHistory;
-use crate::store::file::{Entries, Ledger, Locks};
+use crate::store::file::{Ledger, Locks};
 use crate::store::holds::Holds;
 use crate::store::journal::Journals;
 use crate::store::lease::Leases;
@@ -128,9 +129,9 @@ impl Context {
         self.store.ledger.history(agent)
     }
 
-    /// The directories of entries.
-    pub(super) fn entries(&self) -> &Entries {
-        &self.store.entries
+    /// The entries of the archive.
+    pub(super) fn entries(&self) -> &dyn Entries {
+        self.store.entries.as_ref()
     }
 
     /// The locks of agents.

@@ -1,9 +1,8 @@
-//! The store in files below `archive_dir`: the ledger, entries and locks, and implementations of the
+//! The store in files below `archive_dir`: the ledger and locks, and implementations of the
 //! traits of a store.
 
 pub(crate) mod archive_identity;
-pub(crate) mod entry_directories;
-pub(crate) mod entry_export;
+pub(crate) mod entries;
 pub(crate) mod entry_pins;
 pub(crate) mod entry_records;
 pub(crate) mod full_archive;
@@ -14,6 +13,7 @@ pub(crate) mod lock;
 pub(crate) mod observations;
 pub(crate) mod run_log;
 pub(crate) mod semaphore;
+pub(crate) mod stale_files;
 pub(crate) mod versions;
 
 use std::sync::{Arc, Mutex, OnceLock};
@@ -29,12 +29,6 @@ pub struct Ledger {
     controller: Arc<Controller>,
     ledger: Mutex<ArchiveLedger>,
     known_entries: Mutex<KnownEntries>,
-}
-
-/// The directories of entries, and the entries in them.
-pub struct Entries {
-    controller: Arc<Controller>,
-    ledger: Arc<Ledger>,
 }
 
 /// The locks that name their holder, and the wait for those of agents.
@@ -53,16 +47,6 @@ impl Ledger {
             controller: Arc::clone(controller),
             ledger: Mutex::new(ledger.with_zone(controller.clock().zone())),
             known_entries: Mutex::default(),
-        }
-    }
-}
-
-impl Entries {
-    /// Creates the service; reads and writes nothing yet.
-    pub fn new(controller: &Arc<Controller>, ledger: &Arc<Ledger>) -> Entries {
-        Entries {
-            controller: Arc::clone(controller),
-            ledger: Arc::clone(ledger),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What every store does, tested on the one in files and on the one in memory.
 
+mod entries;
 mod memory;
 
 use std::sync::{Arc, Mutex};
@@ -14,6 +15,7 @@ use crate::base::durable;
 use crate::base::error::ErrorKind;
 use crate::config::{Agent, Config, GeneralSettings};
 use crate::store::controller::Controller;
+use crate::store::entries::Entries;
 use crate::store::holds::{Hold, Holds};
 use crate::store::journal::{JournalRecord, Journals, Transaction, TransactionFile};
 use crate::store::lease::{Leases, LockHolder};
@@ -49,6 +51,8 @@ impl Clock for WaitingClock {
 struct Site {
     holder: LockHolder,
     holds: Arc<dyn Holds>,
+    /// The entries, as two processes have them.
+    entries: [Arc<dyn Entries>; 2],
     journals: Arc<dyn Journals>,
     leases: Arc<dyn Leases>,
     observations: Arc<dyn Observations>,
@@ -57,6 +61,8 @@ struct Site {
     record: Box<dyn Fn()>,
     /// Takes the agent away from its holder.
     take_over: Box<dyn Fn()>,
+    /// Returns what is recorded about entries.
+    archive_records: Box<dyn Fn() -> Vec<RunEvent>>,
 }
 
 /// Calls a test with each store.
@@ -83,6 +89,7 @@ fn for_each_store(test: impl Fn(&Site)) {
     let store = Store::new(&controller);
     let holder = store.locks.new_lock_holder("5a10c3d2");
     let ledger = Arc::clone(&store.ledger);
+    let recorded = Arc::clone(&store.ledger);
     let lock = controller
         .archive()
         .program_path("locks")
@@ -90,6 +97,7 @@ fn for_each_store(test: impl Fn(&Site)) {
     test(&Site {
         holder: holder.clone(),
         holds: store.holds,
+        entries: [store.entries, Store::new(&controller).entries],
         journals: store.journals,
         leases: store.leases,
         observations: store.observations,
@@ -99,18 +107,22 @@ fn for_each_store(test: impl Fn(&Site)) {
             ledger.append(vec![event]).unwrap();
         }),
         take_over: Box::new(move || std::fs::remove_file(&lock).unwrap()),
+        archive_records: Box::new(move || entries::read_archive_records(&recorded)),
     });
-    let store = Arc::new(MemoryStore::new(holder.clone()));
+    let store = Arc::new(MemoryStore::new(&controller, holder.clone()));
     let taken = Arc::clone(&store);
+    let recorded = Arc::clone(&store);
     test(&Site {
         holder,
         holds: store.clone(),
+        entries: [store.clone(), store.clone()],
         journals: store.clone(),
         leases: store.clone(),
         observations: store.clone(),
         versions: store,
         record: Box::new(|| {}),
         take_over: Box::new(move || taken.take_over("scout")),
+        archive_records: Box::new(move || recorded.archive_records()),
     });
 }
 

@@ -33,10 +33,9 @@ impl ContentParts {
                 ContentPart::Bytes(bytes) => sink(bytes)?,
                 ContentPart::Baseline(baseline) => sink(baseline.bytes())?,
                 ContentPart::Entry(path, skip) => {
-                    let mut file = context.archive().open_entry(path)?;
-                    let failed = |error| {
-                        Error::from_io("read", &context.archive().root().join(path), &error)
-                    };
+                    let mut file = context.entries().open(path)?;
+                    let failed =
+                        |error| Error::from_io("read", &context.entries().location(path), &error);
                     let mut skip = *skip;
                     let mut buffer = vec![0; 128 * 1024];
                     loop {
@@ -62,9 +61,9 @@ impl ContentParts {
                 ContentPart::Bytes(bytes) => Box::new(Cursor::new(bytes.to_vec())),
                 ContentPart::Baseline(baseline) => Box::new(Cursor::new(baseline.bytes().to_vec())),
                 ContentPart::Entry(path, skip) => {
-                    let mut file = context.archive().open_entry(path)?;
+                    let mut file = context.entries().open(path)?;
                     file.seek(SeekFrom::Start(*skip))
-                        .with_path("read", &context.archive().root().join(path))?;
+                        .with_path("read", &context.entries().location(path))?;
                     Box::new(file)
                 }
             };

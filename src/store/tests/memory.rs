@@ -1,5 +1,7 @@
 //! A store in memory, for the contract tests: it shows what a store does that is not about files.
 
+mod entries;
+
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -8,6 +10,7 @@ use crate::base::digest::Digest;
 use crate::base::durable::UnsyncedObject;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::moment::Zone;
+use crate::store::controller::Controller;
 use crate::store::holds::{Hold, HoldLock, Holds};
 use crate::store::journal::{Journal, JournalRecord, Journals, Transaction};
 use crate::store::lease::{
@@ -32,20 +35,23 @@ struct Content {
     versions: BTreeMap<Digest, (Vec<u8>, u64)>,
     stores: u64,
     last_check: Option<i64>,
+    entries: entries::StoredEntries,
 }
 
 /// A store in memory; clones share it.
 #[derive(Clone)]
 pub(crate) struct MemoryStore {
     content: Arc<Mutex<Content>>,
+    controller: Arc<Controller>,
     /// Who takes locks through this handle.
     holder: LockHolder,
 }
 
 impl MemoryStore {
-    pub fn new(holder: LockHolder) -> MemoryStore {
+    pub fn new(controller: &Arc<Controller>, holder: LockHolder) -> MemoryStore {
         MemoryStore {
             content: Arc::default(),
+            controller: Arc::clone(controller),
             holder,
         }
     }

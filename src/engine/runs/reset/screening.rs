@@ -137,7 +137,7 @@ impl EntryScreening<'_, '_> {
         if matches!(journal, EntryJournal::LeftForNextRun) || self.is_recorded(agent, entry) {
             return;
         }
-        match self.run.context().archive().release_entry(entry) {
+        match self.run.context().entries().release(entry) {
             Ok(released) => placed.entry = released,
             Err(error) => {
                 let path = entry.path.display();
@@ -171,7 +171,7 @@ impl EntryScreening<'_, '_> {
         match self
             .run
             .context()
-            .archive()
+            .entries()
             .write_redacted_copy(path, &text)
         {
             Ok(copy) => placed.copy = Some(copy),
@@ -230,7 +230,7 @@ impl EntryScreening<'_, '_> {
             if let Err(error) = self
                 .run
                 .context()
-                .archive()
+                .entries()
                 .end_release(quarantined, released)
             {
                 self.run.report_error(error);
