@@ -280,9 +280,12 @@ pub fn digest_reader(mut reader: impl Read, path: &Path) -> Result<Digest> {
     let mut hasher = Hasher::default();
     let mut buffer = vec![0; 128 * 1024];
     loop {
-        match reader.read(&mut buffer).with_path("read", path)? {
-            0 => return Ok(hasher.finish()),
-            count => hasher.update(&buffer[..count]),
+        match reader.read(&mut buffer) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            read => match read.with_path("read", path)? {
+                0 => return Ok(hasher.finish()),
+                count => hasher.update(&buffer[..count]),
+            },
         }
     }
 }

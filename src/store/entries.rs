@@ -49,6 +49,14 @@ pub trait Entries: Send + Sync {
     /// There is no such entry, which the message says, or it cannot be read.
     fn open(&self, entry: &Path) -> Result<Box<dyn EntryReader>>;
 
+    /// Reads an entry, and returns the digest of its content.
+    ///
+    /// # Errors
+    /// There is no such entry, or it cannot be read.
+    fn digest(&self, entry: &Path) -> Result<Digest> {
+        archive::digest_reader(self.open(entry)?, &self.location(entry))
+    }
+
     /// Finds an entry; none at a path that is not one of an entry.
     ///
     /// # Errors
@@ -68,6 +76,15 @@ pub trait Entries: Send + Sync {
     /// # Errors
     /// The store cannot be read.
     fn list_with_usage(&self, directory: &Path) -> Result<Vec<(ArchiveEntry, u64)>>;
+
+    /// Lists the entries in a directory as [`Entries::list_with_usage`].
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    fn list(&self, directory: &Path) -> Result<Vec<ArchiveEntry>> {
+        let entries = self.list_with_usage(directory)?.into_iter();
+        Ok(entries.map(|(entry, _)| entry).collect())
+    }
 
     /// Lists as [`Entries::list_with_usage`] the entries whose name *and* modification time are before
     /// `limit`, with the local times in names in `zone`; with `keep_newest` without the newest entry of
@@ -144,6 +161,23 @@ pub trait Entries: Send + Sync {
     fn location(&self, path: &Path) -> PathBuf;
 }
 
+impl dyn Entries + '_ {
+    /// Writes a copy of an entry in quarantine, without its secrets, among the other entries. It has
+    /// the time of the entry in its name.
+    ///
+    /// # Errors
+    /// The store cannot be written; there is then no copy.
+    pub(crate) fn write_redacted_copy(&self, entry: &Path, content: &[u8]) -> Result<WrittenEntry> {
+        let name = entry.file_name().and_then(|name| name.to_str());
+        let Some((stamp, ..)) = name.and_then(parse_entry_name) else {
+            return Err(not_an_entry_error(entry));
+        };
+        let mut draft = self.start(agent_directory_of(entry))?;
+        draft.write(content)?;
+        draft.finish(EntryKind::Redacted, stamp)
+    }
+}
+
 /// An entry during its write. Dropped before it has its name, it leaves nothing behind.
 pub trait EntryDraft: Send {
     /// Appends bytes.
@@ -173,6 +207,24 @@ pub trait EntryDraft: Send {
     ) -> Result<(WrittenEntry, Option<UnsyncedObject>)>;
 }
 
+impl dyn EntryDraft + '_ {
+    /// Gives the entry its name. It is durable when this returns.
+    ///
+    /// # Errors
+    /// The store cannot be written; there is then no entry.
+    pub(crate) fn finish(
+        self: Box<Self>,
+        kind: EntryKind,
+        local: NaiveDateTime,
+    ) -> Result<WrittenEntry> {
+        let sync = |unsynced: Option<UnsyncedObject>| unsynced.map_or(Ok(()), |it| it.sync());
+        sync(self.unsynced_content())?;
+        let (written, unsynced) = self.assign_name(kind, local)?;
+        sync(unsynced)?;
+        Ok(written)
+    }
+}
+
 /// An open entry.
 pub trait EntryReader: Read + Seek {
     /// Its size in bytes.
@@ -200,9 +252,8 @@ pub trait Pins {
 /// The deletion of entries, while no other process pins one.
 pub trait EntryDeletion {
     /// Records the deletion of listed entries and then deletes them, except those that were replaced
-    /// since. An error about the store ends it: the caller finds it by [`Archive::check_root`].
-    ///
-    /// [`Archive::check_root`]: crate::archive::Archive::check_root
+    /// since. Ends early, without an error of its own, where another archive has taken the place of this
+    /// one: the caller checks that.
     ///
     /// # Errors
     /// The record cannot be written; nothing was deleted.
@@ -261,58 +312,6 @@ impl fmt::Display for PinFault {
             Some(error) => write!(f, " ({error})"),
             None => Ok(()),
         }
-    }
-}
-
-impl dyn EntryDraft + '_ {
-    /// Gives the entry its name. It is durable when this returns.
-    ///
-    /// # Errors
-    /// The store cannot be written; there is then no entry.
-    pub(crate) fn finish(
-        self: Box<Self>,
-        kind: EntryKind,
-        local: NaiveDateTime,
-    ) -> Result<WrittenEntry> {
-        let sync = |unsynced: Option<UnsyncedObject>| unsynced.map_or(Ok(()), |it| it.sync());
-        sync(self.unsynced_content())?;
-        let (written, unsynced) = self.assign_name(kind, local)?;
-        sync(unsynced)?;
-        Ok(written)
-    }
-}
-
-impl dyn Entries + '_ {
-    /// Lists the entries in a directory as [`Entries::list_with_usage`].
-    ///
-    /// # Errors
-    /// The store cannot be read.
-    pub fn list(&self, directory: &Path) -> Result<Vec<ArchiveEntry>> {
-        let entries = self.list_with_usage(directory)?.into_iter();
-        Ok(entries.map(|(entry, _)| entry).collect())
-    }
-
-    /// Reads an entry, and returns the digest of its content.
-    ///
-    /// # Errors
-    /// There is no such entry, or it cannot be read.
-    pub fn digest(&self, entry: &Path) -> Result<Digest> {
-        archive::digest_reader(self.open(entry)?, &self.location(entry))
-    }
-
-    /// Writes a copy of an entry in quarantine, without its secrets, among the other entries. It has
-    /// the time of the entry in its name.
-    ///
-    /// # Errors
-    /// The store cannot be written; there is then no copy.
-    pub(crate) fn write_redacted_copy(&self, entry: &Path, content: &[u8]) -> Result<WrittenEntry> {
-        let name = entry.file_name().and_then(|name| name.to_str());
-        let Some((stamp, ..)) = name.and_then(parse_entry_name) else {
-            return Err(not_an_entry_error(entry));
-        };
-        let mut draft = self.start(agent_directory_of(entry))?;
-        draft.write(content)?;
-        draft.finish(EntryKind::Redacted, stamp)
     }
 }
 

@@ -1,11 +1,10 @@
 //! Directories of the archive, the agents whose entries are in them, and entries at typed paths.
 
 use std::collections::BTreeMap;
-use std::io::{self, Read};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use crate::archive::{ArchiveEntry, WrittenEntry};
-use crate::base::digest::Hasher;
+use crate::archive::{self, ArchiveEntry, WrittenEntry};
 use crate::base::error::{Error, ErrorKind, PathContext, Result};
 use crate::config::Agent;
 use crate::store::entries::Entries;
@@ -87,7 +86,7 @@ impl dyn Entries + '_ {
     ///
     /// # Errors
     /// There is none, or the archive cannot be read.
-    pub fn find_entry(&self, typed: &Path) -> Result<ArchiveEntry> {
+    pub fn find_typed(&self, typed: &Path) -> Result<ArchiveEntry> {
         self.controller().archive().check_expected()?;
         let path = self.resolve_typed(typed);
         let found = path.map(|path| self.find(&path)).transpose()?;
@@ -117,18 +116,7 @@ impl dyn Entries + '_ {
             .take(max_bytes as u64)
             .read_to_end(&mut bytes)
             .with_path("read", &path)?;
-        let mut hasher = Hasher::default();
-        hasher.update(&bytes);
-        let mut buffer = vec![0; 128 * 1024];
-        loop {
-            match file.read(&mut buffer) {
-                Ok(0) => break,
-                Ok(count) => hasher.update(&buffer[..count]),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(Error::from_io("read", &path, &error)),
-            }
-        }
-        if hasher.finish() == written.digest {
+        if archive::digest_reader(bytes.as_slice().chain(file), &path)? == written.digest {
             return Ok(bytes);
         }
         let message = format!("{} does not match its digest in the ledger", path.display());

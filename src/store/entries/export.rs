@@ -70,7 +70,7 @@ impl dyn Entries + '_ {
     /// The entry does not exist; the file is in the archive, exists, or cannot be created; or the
     /// entry cannot be read. Then there is no new file.
     pub fn export_entry(&self, entry: &Path, to: &Path) -> Result<(Digest, u64)> {
-        let found = self.find_entry(entry)?;
+        let found = self.find_typed(entry)?;
         let (directory, name) = OperatorDirectory::open_parent(to)?;
         let target = directory.path().join(name);
         self.refuse_place_in_archive(&target, "name a file outside of archive_dir")?;

@@ -1,10 +1,14 @@
 //! Entries as files: `<archive_dir>/<archive_subdir>/`, each with its name in the directory of its
 //! agent.
+//!
+//! Where entries with findings are kept in quarantine, an entry begins there before its content is
+//! scanned. One without findings is released: it gets its usual mode and a name among the other
+//! entries, and loses the one in the quarantine once the ledger has recorded the new one.
 
 mod directories;
 mod draft;
+mod names;
 pub(crate) mod pins;
-mod quarantine;
 #[cfg(test)]
 mod tests;
 
@@ -21,7 +25,8 @@ use rustix::io::Errno;
 
 use crate::archive::{
     Archive, ArchiveEntry, EntryDirectory, EntryName, EntryNames, QUARANTINED_ENTRY_MODE,
-    WrittenEntry, is_below_archive, is_quarantine_directory, quarantine_of,
+    WrittenEntry, agent_directory_of, format_entry_name, is_below_archive, is_quarantine_directory,
+    parse_entry_name, quarantine_of,
 };
 use crate::base::durable::{self, NewFile, UnsyncedObject};
 use crate::base::error::{Error, ErrorKind, PathContext, Result};
@@ -107,10 +112,7 @@ impl Entries for FileEntries {
     }
 
     fn find(&self, entry: &Path) -> Result<Option<ArchiveEntry>> {
-        let Ok((subdir, name)) = split_entry_path(entry) else {
-            return Ok(None);
-        };
-        let Some(name) = name.to_str().and_then(EntryName::parse) else {
+        let Some((subdir, name)) = parse_entry_path(entry) else {
             return Ok(None);
         };
         self.archive().check_expected()?;
@@ -190,7 +192,45 @@ impl Entries for FileEntries {
     }
 
     fn release(&self, written: &WrittenEntry) -> Result<WrittenEntry> {
-        quarantine::release(self.archive(), written)
+        let entry = &written.path;
+        let name = entry.file_name().and_then(|name| name.to_str());
+        let stamp = name.and_then(parse_entry_name);
+        let (Some(name), Some((stamp, ..))) = (name, stamp) else {
+            return Err(not_an_entry_error(entry));
+        };
+        let subdir = agent_directory_of(entry);
+        let source_path = self.location(entry.parent().unwrap_or(subdir));
+        let source = durable::open_directory(&source_path)?;
+        let target_path = self.location(subdir);
+        let target = self.archive().open_or_create_directory(subdir)?;
+        let path = source_path.join(name);
+        let file = fs::openat(&source, name, ENTRY_OPEN_FLAGS, Mode::empty());
+        let file = file.with_path("open", &path)?;
+        let stat = fs::fstat(&file).with_path("stat", &path)?;
+        let id = (stat.st_dev, stat.st_ino);
+        // The directory keeps others out until the entry has its other name.
+        let permissions = self.archive().permissions();
+        permissions.apply(&file, permissions.entry_mode(), &target_path)?;
+        fs::fsync(&file).with_path("sync", &path)?;
+        let find_id = |name: &str| names::file_id_at(&target, &target_path, name);
+        let released = names::take_free_name(
+            |number| format_entry_name(stamp, written.kind, number),
+            |new_name| match fs::linkat(&source, name, &target, new_name, AtFlags::empty()) {
+                Ok(()) => Ok(true),
+                Err(Errno::EXIST) => Ok(find_id(new_name)? == Some(id)),
+                Err(errno) => Err(errno).with_path("create", &target_path.join(new_name)),
+            },
+            |name| Ok(find_id(name)?.is_some_and(|found| found != id)),
+        )?;
+        let Some(released) = released else {
+            let message = format!("no free entry name in {}", target_path.display());
+            return Err(Error::new(ErrorKind::Host, message));
+        };
+        fs::fsync(&target).with_path("sync", &target_path)?;
+        Ok(WrittenEntry {
+            path: subdir.join(released),
+            ..written.clone()
+        })
     }
 
     fn end_release(&self, quarantined: &Path, released: &Path) -> Result<()> {
@@ -273,10 +313,8 @@ impl FileEntries {
     /// `archive_dir`.
     fn delete(&self, entry: &ArchiveEntry) -> Result<bool> {
         let path = self.location(&entry.path);
-        let (subdir, name) = split_entry_path(&entry.path)?;
-        let Some(name) = name.to_str().and_then(EntryName::parse) else {
-            return Err(not_an_entry_error(&entry.path));
-        };
+        let (subdir, name) =
+            parse_entry_path(&entry.path).ok_or_else(|| not_an_entry_error(&entry.path))?;
         let opened = EntryDirectory::open(self.archive().root(), subdir, &[Errno::NOENT]);
         // Behind the open: what is opened now is in the directory that this finds.
         self.archive().check_root()?;
@@ -304,6 +342,12 @@ fn split_entry_path(entry: &Path) -> Result<(&Path, &OsStr)> {
     let parts = entry.parent().zip(entry.file_name());
     let parts = parts.filter(|_| is_below_archive(entry));
     parts.ok_or_else(|| not_an_entry_error(entry))
+}
+
+/// Splits the path of an entry as [`split_entry_path`]; none where its name is not one of an entry.
+fn parse_entry_path(entry: &Path) -> Option<(&Path, EntryName)> {
+    let (subdir, name) = split_entry_path(entry).ok()?;
+    Some((subdir, EntryName::parse(name.to_str()?)?))
 }
 
 /// The message includes the hint, because a plan keeps no hints.

@@ -100,7 +100,7 @@ fn entry_is_read_by_its_name_in_another_process() {
         assert_eq!(other.read_entry(&written, 5).unwrap(), b"# sco");
         let whole = other.location(&written.path);
         assert_eq!(other.resolve_typed(&whole).unwrap(), written.path);
-        assert_eq!(other.find_entry(&whole).unwrap(), found);
+        assert_eq!(other.find_typed(&whole).unwrap(), found);
     });
 }
 
@@ -220,7 +220,7 @@ fn absent_entry_is_an_error_that_names_it() {
             assert!(entries.digest(path).is_err());
         }
         for error in [
-            entries.find_entry(absent).unwrap_err(),
+            entries.find_typed(absent).unwrap_err(),
             entries
                 .set_pinned(&[absent.to_path_buf()], true)
                 .unwrap_err(),

@@ -2,19 +2,16 @@
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use chrono::NaiveDateTime;
-use rustix::fs::{self, AtFlags};
-use rustix::io::Errno;
 
+use super::names;
 use crate::archive::{EntryKind, WrittenEntry, format_entry_name};
 use crate::base::digest::Hasher;
 use crate::base::durable::{NewFile, UnsyncedObject};
-use crate::base::error::{Error, ErrorKind, PathContext, Result};
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::store::entries::EntryDraft;
-
-/// Maximum number of times that another run may take a free name before this one fails.
-const MAX_NAME_ATTEMPTS: usize = 64;
 
 /// An entry during its write.
 pub(super) struct FileDraft {
@@ -32,15 +29,6 @@ impl FileDraft {
             file,
             hasher: Hasher::default(),
             size: 0,
-        }
-    }
-
-    fn name_exists(&self, name: &str) -> Result<bool> {
-        let path = self.file.directory_path();
-        match fs::statat(self.file.directory_fd(), name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(_) => Ok(true),
-            Err(Errno::NOENT) => Ok(false),
-            Err(errno) => Err(errno).with_path("stat", &path.join(name)),
         }
     }
 }
@@ -69,55 +57,26 @@ impl EntryDraft for FileDraft {
         kind: EntryKind,
         local: NaiveDateTime,
     ) -> Result<(WrittenEntry, Option<UnsyncedObject>)> {
-        let mut number = 0;
-        for _ in 0..MAX_NAME_ATTEMPTS {
-            let name = format_entry_name(local, kind, number);
-            if self.file.link_as(OsStr::new(&name))? {
-                let written = WrittenEntry {
-                    path: self.subdir.join(name),
-                    kind,
-                    digest: self.hasher.finish(),
-                    size: self.size,
-                    base: None,
-                    findings: None,
-                };
-                return Ok((written, Some(self.file.unsynced_directory())));
-            }
-            let next = next_free_number(number, |number| {
-                self.name_exists(&format_entry_name(local, kind, number))
-            })?;
-            let Some(next) = next else { break };
-            number = next;
-        }
-        let directory = self.file.directory_path().display();
-        let message = format!("no free entry name for this minute in {directory}");
-        Err(Error::new(ErrorKind::Host, message).with_hint("retry in a minute"))
-    }
-}
-
-/// Returns a free number behind `last_taken`. Numbers of a minute are consecutive, so few lookups
-/// are needed, however many there are.
-pub(super) fn next_free_number(
-    mut last_taken: u32,
-    is_taken: impl Fn(u32) -> Result<bool>,
-) -> Result<Option<u32>> {
-    let mut step = 1;
-    let mut free = loop {
-        let Some(next) = last_taken.checked_add(step) else {
-            return Ok(None);
+        let directory = Arc::clone(self.file.directory());
+        let path = self.file.directory_path().to_path_buf();
+        let name = names::take_free_name(
+            |number| format_entry_name(local, kind, number),
+            |name| self.file.link_as(OsStr::new(name)),
+            |name| Ok(names::file_id_at(&directory, &path, name)?.is_some()),
+        )?;
+        let Some(name) = name else {
+            let directory = path.display();
+            let message = format!("no free entry name for this minute in {directory}");
+            return Err(Error::new(ErrorKind::Host, message).with_hint("retry in a minute"));
         };
-        if !is_taken(next)? {
-            break next;
-        }
-        (last_taken, step) = (next, step.saturating_mul(2));
-    };
-    while free - last_taken > 1 {
-        let middle = last_taken + (free - last_taken) / 2;
-        if is_taken(middle)? {
-            last_taken = middle;
-        } else {
-            free = middle;
-        }
+        let written = WrittenEntry {
+            path: self.subdir.join(name),
+            kind,
+            digest: self.hasher.finish(),
+            size: self.size,
+            base: None,
+            findings: None,
+        };
+        Ok((written, Some(self.file.unsynced_directory())))
     }
-    Ok(Some(free))
 }

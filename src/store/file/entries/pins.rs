@@ -23,7 +23,6 @@ const PINS_FILE_NAME: &str = "pins";
 
 /// The pins of an archive. To change them, hold the lock of the pins from before the read until
 /// after the write.
-#[derive(Clone)]
 pub(crate) struct FilePins {
     entries: FileEntries,
     lines: Vec<Vec<u8>>,

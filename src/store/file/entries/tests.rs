@@ -28,12 +28,6 @@ fn entries_of_mode(entry_mode: u32) -> (tempfile::TempDir, FileEntries) {
     (directory, FileEntries::new(&controller, &ledger))
 }
 
-impl FileEntries {
-    fn as_store(&self) -> &dyn Entries {
-        self
-    }
-}
-
 #[test]
 fn free_entry_name_is_found_in_few_lookups() {
     for count in [1, 2, 3, 7, 8, 5_000, 1_000_000, u32::MAX] {
@@ -42,11 +36,11 @@ fn free_entry_name_is_found_in_few_lookups() {
             lookups.set(lookups.get() + 1);
             Ok(number < count)
         };
-        assert_eq!(draft::next_free_number(0, is_taken).unwrap(), Some(count));
+        assert_eq!(names::next_free_number(0, is_taken).unwrap(), Some(count));
         let lookups = lookups.get();
         assert!(lookups <= 64, "{lookups} lookups for {count}");
     }
-    assert_eq!(draft::next_free_number(0, |_| Ok(true)).unwrap(), None);
+    assert_eq!(names::next_free_number(0, |_| Ok(true)).unwrap(), None);
 }
 
 #[test]
@@ -71,7 +65,7 @@ fn entries_of_one_minute_are_numbered_past_gaps() {
     std::fs::remove_file(gap).unwrap();
     let draft = entries.start(scout).unwrap();
     draft.finish(EntryKind::Late, time).unwrap();
-    assert_eq!(entries.as_store().list(scout).unwrap().len(), 302);
+    assert_eq!(entries.list(scout).unwrap().len(), 302);
     // Each kind has its own numbers.
     let draft = entries.start(scout).unwrap();
     let written = draft.finish(EntryKind::Scratch, time).unwrap();
@@ -128,11 +122,11 @@ fn delete_removes_only_the_listed_entry() {
     ];
     let (_directory, entries) =
         directory_with_entries(&names.map(|name| (name, "2026-01-01T00:00:00Z")));
-    let listed = entries.as_store().list("scout".as_ref()).unwrap();
+    let listed = entries.list("scout".as_ref()).unwrap();
     let [one, two, three] = listed.as_slice() else {
         panic!("{listed:?}")
     };
-    let path = |entry: &ArchiveEntry| entries.archive().root().join(&entry.path);
+    let path = |entry: &ArchiveEntry| entries.location(&entry.path);
     std::fs::write(path(one), "another").unwrap();
     assert_eq!(entries.delete(one).unwrap_err().kind(), ErrorKind::Conflict);
     std::fs::remove_file(path(two)).unwrap();
@@ -239,7 +233,7 @@ fn quarantine_stays_private_in_any_mode() {
         .open_or_create_directory(quarantine)
         .unwrap();
     assert_eq!(mode_of(&entries, quarantine), 0o700);
-    let listed = entries.as_store().list(Path::new("scout")).unwrap();
+    let listed = entries.list(Path::new("scout")).unwrap();
     assert_eq!(listed.len(), 1);
     assert_eq!(listed[0].path, written.path);
     assert_eq!(agent_directory_of(&written.path), Path::new("scout"));
@@ -263,7 +257,7 @@ fn pin_of_released_entry_concerns_its_new_name() {
 #[test]
 fn repeated_release_gives_the_same_name() {
     let (_directory, entries, written) = quarantined_entry();
-    let other = entries.archive().root().join("scout/2026-03-14_0900.md");
+    let other = entries.location("scout/2026-03-14_0900.md".as_ref());
     std::fs::write(&other, "- of another run\n").unwrap();
     let released = entries.release(&written).unwrap();
     assert_eq!(released.path, Path::new("scout/2026-03-14_0900-1.md"));
@@ -271,10 +265,7 @@ fn repeated_release_gives_the_same_name() {
     assert_eq!(mode_of(&entries, &released.path), 0o644);
     entries.end_release(&written.path, &released.path).unwrap();
     assert!(entries.find(&written.path).unwrap().is_none());
-    assert_eq!(
-        entries.as_store().digest(&released.path).unwrap(),
-        written.digest
-    );
+    assert_eq!(entries.digest(&released.path).unwrap(), written.digest);
     // Once more, as after a crash.
     entries.end_release(&written.path, &released.path).unwrap();
     assert!(entries.find(&released.path).unwrap().is_some());

@@ -195,7 +195,7 @@ impl Entries for MemoryStore {
         zone: Zone,
         keep_newest: bool,
     ) -> Result<Vec<ArchiveEntry>> {
-        let mut listed = (self as &dyn Entries).list(directory)?;
+        let mut listed = self.list(directory)?;
         listed.pop_if(|_| keep_newest);
         listed.retain(|it| zone.resolve(it.stamp) < limit && it.modified < limit.timestamp());
         Ok(listed)
