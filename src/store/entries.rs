@@ -132,6 +132,21 @@ pub trait Entries: Send + Sync {
     /// The store cannot be written.
     fn end_release(&self, quarantined: &Path, released: &Path) -> Result<()>;
 
+    /// Writes a copy of an entry in quarantine, without its secrets, among the other entries. It has
+    /// the time of the entry in its name.
+    ///
+    /// # Errors
+    /// The store cannot be written; there is then no copy.
+    fn write_redacted_copy(&self, entry: &Path, content: &[u8]) -> Result<WrittenEntry> {
+        let name = entry.file_name().and_then(|name| name.to_str());
+        let Some((stamp, ..)) = name.and_then(parse_entry_name) else {
+            return Err(not_an_entry_error(entry));
+        };
+        let mut draft = self.start(agent_directory_of(entry))?;
+        draft.write(content)?;
+        draft.finish(EntryKind::Redacted, stamp)
+    }
+
     /// Reads which entries are pinned: retention never deletes these.
     ///
     /// # Errors
@@ -159,23 +174,6 @@ pub trait Entries: Send + Sync {
 
     /// Where an entry or a directory of entries is, whether or not it exists; for people.
     fn location(&self, path: &Path) -> PathBuf;
-}
-
-impl dyn Entries + '_ {
-    /// Writes a copy of an entry in quarantine, without its secrets, among the other entries. It has
-    /// the time of the entry in its name.
-    ///
-    /// # Errors
-    /// The store cannot be written; there is then no copy.
-    pub(crate) fn write_redacted_copy(&self, entry: &Path, content: &[u8]) -> Result<WrittenEntry> {
-        let name = entry.file_name().and_then(|name| name.to_str());
-        let Some((stamp, ..)) = name.and_then(parse_entry_name) else {
-            return Err(not_an_entry_error(entry));
-        };
-        let mut draft = self.start(agent_directory_of(entry))?;
-        draft.write(content)?;
-        draft.finish(EntryKind::Redacted, stamp)
-    }
 }
 
 /// An entry during its write. Dropped before it has its name, it leaves nothing behind.

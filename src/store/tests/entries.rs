@@ -41,7 +41,7 @@ impl Site {
         self.entries[1].as_ref()
     }
 
-    /// Writes an entry of `scout` of a minute of 9 o'clock.
+    /// Writes an entry at this minute past 9 o'clock.
     fn put(&self, directory: &str, kind: EntryKind, minute: u32, text: &str) -> WrittenEntry {
         let at = parse_time(&format!("2026-03-14T09:{minute:02}:59+01:00"));
         let mut draft = self.entries().start(Path::new(directory)).unwrap();
