@@ -6,48 +6,39 @@
 
 mod entry;
 mod entry_directory;
-mod entry_draft;
 mod expected;
 mod file_system;
 pub mod index;
 mod permissions;
-mod pins;
 mod quarantine;
 mod root_pin;
 pub mod search;
 
-use std::collections::BTreeSet;
-use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use chrono::{DateTime, FixedOffset};
-use rustix::fs::{self, AtFlags, DirEntry, FileType, Mode, OFlags};
+use rustix::fs::Mode;
 use rustix::io::Errno;
 
 use crate::base::digest::{Digest, Hasher};
-use crate::base::durable::{self, NewFile, UnsyncedObject};
-use crate::base::error::{Error, ErrorKind, PathContext, Result};
-use crate::base::moment::Zone;
-use entry::EntryName;
+use crate::base::durable::{self, UnsyncedObject};
+use crate::base::error::{Error, PathContext, Result};
+pub(crate) use entry::EntryName;
 pub use entry::{
     ArchiveEntry, BaseContent, EntryKind, WrittenEntry, format_entry_name, format_scratch_header,
     format_stamp, has_scratch_header, parse_entry_name, strip_scratch_header,
 };
-use entry_directory::{EntryDirectory, EntryNames};
-pub use entry_draft::EntryDraft;
+pub(crate) use entry_directory::{EntryDirectory, EntryNames};
 pub use expected::{ArchiveIdReader, ExpectedArchive};
 pub use file_system::{DiskSpace, free_inodes, read_only_error};
 pub use permissions::Permissions;
-pub use pins::{PinFault, Pins};
 pub use quarantine::{
     QUARANTINE_DIRECTORY_NAME, agent_directory_of, is_quarantine_directory, is_quarantined,
 };
+pub(crate) use quarantine::{QUARANTINED_ENTRY_MODE, quarantine_of};
 pub use root_pin::RootPin;
 use root_pin::RootPins;
 
@@ -57,15 +48,6 @@ pub const PROGRAM_DIRECTORY_NAME: &str = ".shepherd";
 /// Mode of a directory of the archive until its name is on the disk: a process that finds a
 /// directory without the other bits syncs it again.
 const UNSYNCED_DIRECTORY_MODE: Mode = Mode::RUSR.union(Mode::XUSR);
-
-/// How an entry is opened: an agent may have put a symlink or a FIFO in its place.
-const ENTRY_OPEN_FLAGS: OFlags = OFlags::RDONLY
-    .union(OFlags::NOFOLLOW)
-    .union(OFlags::NONBLOCK)
-    .union(OFlags::CLOEXEC);
-
-/// Maximum depth of the search for directories of agents that left the config.
-const MAX_SEARCH_DEPTH: usize = 32;
 
 /// The archive at a directory.
 #[derive(Clone, Debug)]
@@ -248,177 +230,10 @@ impl Archive {
         }
     }
 
-    /// Starts an entry in the directory `subdir`: an agent's, or its quarantine.
-    ///
-    /// # Errors
-    /// The system's error; nothing was archived.
-    pub fn start_entry(&self, subdir: &Path) -> Result<EntryDraft> {
-        let path = self.root.join(subdir);
-        let mode = if is_quarantine_directory(subdir) {
-            quarantine::ENTRY_MODE
-        } else {
-            self.permissions.entry_mode()
-        };
-        let directory = Arc::new(self.open_or_create_directory(subdir)?);
-        let file = NewFile::create(&directory, &path, mode)?;
-        self.permissions.apply(file.file(), mode, &path)?;
-        Ok(EntryDraft::new(subdir, file))
-    }
-
-    /// Lists the entries of one agent, oldest first, with those in its quarantine. Skips other names,
-    /// and everything but regular files.
-    ///
-    /// # Errors
-    /// The system's error. A directory that does not exist has no entries, and neither has a
-    /// quarantine that this process may not read.
-    pub fn list_entries(&self, subdir: &Path) -> Result<Vec<ArchiveEntry>> {
-        let entries = self.list_entries_with_usage(subdir)?.into_iter();
-        Ok(entries.map(|(entry, _)| entry).collect())
-    }
-
-    /// Lists the entries of one agent as [`Archive::list_entries`] does, each with the number of
-    /// bytes that it takes on the disk.
-    ///
-    /// # Errors
-    /// As [`Archive::list_entries`].
-    pub fn list_entries_with_usage(&self, subdir: &Path) -> Result<Vec<(ArchiveEntry, u64)>> {
-        let listed = self.list_entry_names(subdir)?;
-        let entries = listed.iter().map(|(directory, name)| directory.stat(name));
-        entries.filter_map(Result::transpose).collect()
-    }
-
-    /// Lists the entries of a directory and its quarantine whose name *and* modification time are
-    /// before `limit`, with the local times in names in `zone`, oldest first; with `keep_newest` without
-    /// the newest entry of all.
-    ///
-    /// # Errors
-    /// The system's error. A directory that does not exist has no entries.
-    pub fn expired_entries(
-        &self,
-        subdir: &Path,
-        limit: DateTime<FixedOffset>,
-        zone: Zone,
-        keep_newest: bool,
-    ) -> Result<Vec<ArchiveEntry>> {
-        let listed = self.list_entry_names(subdir)?;
-        let mut kept = !keep_newest;
-        let mut expired = Vec::new();
-        for (directory, name) in listed.iter().rev() {
-            let old = zone.resolve(name.stamp) < limit;
-            // Most entries are new; the stat of those is not needed.
-            if kept && !old {
-                continue;
-            }
-            let Some((entry, _)) = directory.stat(name)? else {
-                continue;
-            };
-            if kept && old && entry.modified < limit.timestamp() {
-                expired.push(entry);
-            }
-            kept = true;
-        }
-        expired.reverse();
-        Ok(expired)
-    }
-
-    /// Resolves a typed path, relative to `archive_dir` or absolute, through symlinks, bind mounts
-    /// and any spelling, to a path below `archive_dir`; none for paths elsewhere. Does not check
-    /// that the path is an entry: see [`Archive::find_entry`].
-    pub fn resolve_typed_path(&self, typed: &Path) -> Option<PathBuf> {
-        let identity = |path: &Path| {
-            let meta = std::fs::metadata(path).ok()?;
-            Some((meta.dev(), meta.ino()))
-        };
-        let root = identity(&self.root)?;
-        let real = durable::resolve_symlinks(&self.root.join(typed))?;
-        let above = real
-            .ancestors()
-            .find(|above| identity(above) == Some(root))?;
-        real.strip_prefix(above).ok().map(Path::to_path_buf)
-    }
-
-    /// Lists the directories below `archive_dir` that are neither claimed nor the program's own,
-    /// also those below claimed ones, without their quarantines. Does not follow symlinks.
-    ///
-    /// # Errors
-    /// The system's error.
-    pub fn unclaimed_directories(
-        &self,
-        is_claimed: &dyn Fn(&Path) -> bool,
-    ) -> Result<BTreeSet<PathBuf>> {
-        self.check_expected()?;
-        let mut found = BTreeSet::new();
-        let mut open = vec![PathBuf::new()];
-        while let Some(directory) = open.pop() {
-            let path = self.root.join(&directory);
-            let opened = match durable::open_directory_errno(&path) {
-                // Removed since it was listed, or of another user.
-                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS) => continue,
-                opened => opened.map_err(|errno| durable::open_directory_error(errno, &path))?,
-            };
-            if has_no_subdirectory(&opened) {
-                continue;
-            }
-            for item in fs::Dir::read_from(&opened).with_path("list", &path)? {
-                let item = item.with_path("list", &path)?;
-                if !is_subdirectory(&opened, &item) {
-                    continue;
-                }
-                let name = OsStr::from_bytes(item.file_name().to_bytes());
-                let below = directory.join(name);
-                let is_own = below == Path::new(PROGRAM_DIRECTORY_NAME);
-                let is_quarantine = is_quarantine_directory(&below);
-                if is_own || is_quarantine || below.components().count() > MAX_SEARCH_DEPTH {
-                    continue;
-                }
-                if !is_claimed(&below) {
-                    found.insert(below.clone());
-                }
-                open.push(below);
-            }
-        }
-        Ok(found)
-    }
-
-    /// Finds the entry at a path below `archive_dir`.
-    ///
-    /// # Errors
-    /// The system's error.
-    pub fn find_entry(&self, path: &Path) -> Result<Option<ArchiveEntry>> {
-        let Ok((subdir, name)) = split_entry_path(path) else {
-            return Ok(None);
-        };
-        let Some(name) = name.to_str().and_then(EntryName::parse) else {
-            return Ok(None);
-        };
-        self.check_expected()?;
-        let absent = &[Errno::NOENT, Errno::NOTDIR];
-        let Some(directory) = EntryDirectory::open(&self.root, subdir, absent)? else {
-            return Ok(None);
-        };
-        Ok(directory.stat(&name)?.map(|(entry, _)| entry))
-    }
-
     /// Lists the names in a directory and its quarantine, as [`EntryNames::list`] does.
-    fn list_entry_names(&self, subdir: &Path) -> Result<EntryNames> {
+    pub(crate) fn list_entry_names(&self, subdir: &Path) -> Result<EntryNames> {
         self.check_expected()?;
         EntryNames::list(&self.root, subdir)
-    }
-
-    /// Opens an entry for reading, without following symlinks.
-    ///
-    /// # Errors
-    /// The system's error.
-    pub fn open_entry(&self, entry: &Path) -> Result<File> {
-        let path = self.root.join(entry);
-        let (subdir, name) = split_entry_path(entry)?;
-        let Some(directory) = EntryDirectory::open(&self.root, subdir, &[Errno::NOENT])? else {
-            return Err(entry_gone_error(&path));
-        };
-        match fs::openat(&directory.fd, name, ENTRY_OPEN_FLAGS, Mode::empty()) {
-            Err(Errno::NOENT) => Err(entry_gone_error(&path)),
-            file => Ok(File::from(file.with_path("read", &path)?)),
-        }
     }
 
     /// Opens a file of the archive that another run created, and its directory: that run may not
@@ -426,57 +241,16 @@ impl Archive {
     ///
     /// # Errors
     /// The system's error.
-    pub fn open_unsynced(&self, file: &Path) -> Result<[UnsyncedObject; 2]> {
+    pub fn open_unsynced(&self, file: &Path) -> Result<Vec<UnsyncedObject>> {
         let path = self.root.join(file);
         let parent = path.parent().unwrap_or(&self.root);
         let directory = durable::open_directory(parent)?;
         let opened = durable::open_own_file(&path, OpenOptions::new().read(true))
             .with_path("open", &path)?;
-        Ok([
+        Ok(vec![
             UnsyncedObject::new(Arc::new(opened), &path),
             UnsyncedObject::new(Arc::new(directory), parent),
         ])
-    }
-
-    /// Returns the digest of an entry on the disk.
-    ///
-    /// # Errors
-    /// The system's error.
-    pub fn digest_entry(&self, entry: &Path) -> Result<Digest> {
-        digest_file(self.open_entry(entry)?, &self.root.join(entry))
-    }
-
-    /// Deletes a listed entry; follows no symlink, and deletes no other file at its path. Returns
-    /// whether there was one.
-    ///
-    /// # Errors
-    /// The system's error, another file at its path, or another directory in the place of a pinned
-    /// `archive_dir`.
-    pub fn delete_entry(&self, entry: &ArchiveEntry) -> Result<bool> {
-        let path = self.root.join(&entry.path);
-        let (subdir, name) = split_entry_path(&entry.path)?;
-        let Some(name) = name.to_str().and_then(EntryName::parse) else {
-            return Err(not_an_entry_error(&entry.path));
-        };
-        let opened = EntryDirectory::open(&self.root, subdir, &[Errno::NOENT]);
-        // Behind the open: what is opened now is in the directory that this finds.
-        self.check_root()?;
-        let Some(directory) = opened? else {
-            return Ok(false);
-        };
-        match directory.stat(&name)? {
-            None => return Ok(false),
-            Some((now, _)) if now == *entry => {}
-            Some(_) => {
-                let path = entry.path.display();
-                let message = format!("{path} was replaced since it was listed");
-                return Err(Error::new(ErrorKind::Conflict, message));
-            }
-        }
-        match fs::unlinkat(&directory.fd, &name.text, AtFlags::empty()) {
-            Err(Errno::NOENT) => Ok(false),
-            deleted => deleted.with_path("delete", &path).map(|()| true),
-        }
     }
 }
 
@@ -498,44 +272,20 @@ fn open_directory_error(root: &Path, errno: Errno, path: &Path) -> Error {
     )
 }
 
-/// File systems on which a directory has a link for its name, one for `.`, and one for each
-/// subdirectory: ext2 to ext4, XFS and tmpfs (`EXT4_SUPER_MAGIC` and others in linux/magic.h).
-const COUNTING_FILE_SYSTEMS: [i64; 3] = [0xEF53, 0x5846_5342, 0x0102_1994];
-
-/// Whether it is known, without a list of its names, that a directory has no subdirectory: a list of
-/// thousands of entries takes long.
-fn has_no_subdirectory(directory: &OwnedFd) -> bool {
-    let is_alone = fs::fstat(directory).is_ok_and(|stat| stat.st_nlink == 2);
-    let is_counted = |it: fs::StatFs| COUNTING_FILE_SYSTEMS.contains(&it.f_type);
-    is_alone && fs::fstatfs(directory).is_ok_and(is_counted)
-}
-
-/// Returns whether an item of a directory is a directory, and not the item of itself or its parent.
-fn is_subdirectory(directory: &OwnedFd, item: &DirEntry) -> bool {
-    let name = item.file_name();
-    let kind = match item.file_type() {
-        // Some file systems list no types. An entry's name need not be looked up.
-        FileType::Unknown if name.to_str().is_ok_and(|it| parse_entry_name(it).is_some()) => {
-            FileType::RegularFile
-        }
-        FileType::Unknown => fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)
-            .map_or(FileType::Unknown, |it| FileType::from_raw_mode(it.st_mode)),
-        kind => kind,
-    };
-    kind == FileType::Directory && !matches!(name.to_bytes(), b"." | b"..")
-}
-
-/// Returns the digest of a file that was opened at `path`, read in pieces.
+/// Returns the digest of what a reader of the file at `path` has left, read in pieces.
 ///
 /// # Errors
 /// The system's error.
-pub fn digest_file(mut file: File, path: &Path) -> Result<Digest> {
+pub fn digest_reader(mut reader: impl Read, path: &Path) -> Result<Digest> {
     let mut hasher = Hasher::default();
     let mut buffer = vec![0; 128 * 1024];
     loop {
-        match file.read(&mut buffer).with_path("read", path)? {
-            0 => return Ok(hasher.finish()),
-            count => hasher.update(&buffer[..count]),
+        match reader.read(&mut buffer) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            read => match read.with_path("read", path)? {
+                0 => return Ok(hasher.finish()),
+                count => hasher.update(&buffer[..count]),
+            },
         }
     }
 }
@@ -547,30 +297,6 @@ pub fn is_below_archive(entry: &Path) -> bool {
         .peek()
         .is_some_and(|first| first.as_os_str() != PROGRAM_DIRECTORY_NAME)
         && parts.all(|part| matches!(part, Component::Normal(_)))
-}
-
-/// Splits the path of an entry into its directory, below `archive_dir`, and its name.
-fn split_entry_path(entry: &Path) -> Result<(&Path, &OsStr)> {
-    let parts = entry.parent().zip(entry.file_name());
-    let parts = parts.filter(|_| is_below_archive(entry));
-    parts.ok_or_else(|| not_an_entry_error(entry))
-}
-
-fn not_an_entry_error(entry: &Path) -> Error {
-    Error::new(
-        ErrorKind::Host,
-        format!("{} is not an entry", entry.display()),
-    )
-}
-
-/// The message includes the hint, because a plan keeps no hints.
-fn entry_gone_error(path: &Path) -> Error {
-    let path = path.display();
-    let message = format!(
-        "cannot read {path}: no such file or directory; restore the entry from a backup of \
-         the archive"
-    );
-    Error::new(ErrorKind::Host, message)
 }
 
 #[cfg(test)]

@@ -29,10 +29,11 @@ use crate::base::error::Result;
 use crate::config::{Agent, Config};
 pub use crate::store::address::MemoryAddress;
 use crate::store::controller::Controller;
-pub use crate::store::file::entry_directories::EntryDirectory;
-pub use crate::store::file::entry_export::ExportReport;
+pub use crate::store::entries::Entries;
+pub use crate::store::entries::directories::EntryDirectory;
+pub use crate::store::entries::export::ExportReport;
+pub use crate::store::file::Locks;
 pub use crate::store::file::lock::{HolderLock, HolderLockKind, LockQueue};
-pub use crate::store::file::{Entries, Locks};
 pub use crate::store::holds::{Hold, HoldLock, Holds};
 pub use crate::store::journal::UNCLAIMED_JOURNAL_HINT;
 pub use crate::store::kept_scratch::{
@@ -231,8 +232,8 @@ impl Engine {
         self.context.ledger()
     }
 
-    /// The directories of entries.
-    pub fn entries(&self) -> &Entries {
+    /// The entries of the archive.
+    pub fn entries(&self) -> &dyn Entries {
         self.context.entries()
     }
 

@@ -4,6 +4,7 @@
 pub(crate) mod address;
 pub(crate) mod agent_history;
 pub(crate) mod controller;
+pub(crate) mod entries;
 pub(crate) mod file;
 pub(crate) mod holds;
 pub(crate) mod journal;
@@ -30,13 +31,15 @@ use std::sync::Arc;
 use crate::archive::{Archive, ExpectedArchive};
 use crate::config::Config;
 use controller::Controller;
+use entries::Entries;
+use file::Locks;
+use file::entries::FileEntries;
 use file::holds::FileHolds;
 use file::journals::FileJournals;
 use file::ledger::{FileLedger, read_archive_id};
 use file::lock::FileLeases;
 use file::observations::FileObservations;
 use file::versions::FileVersions;
-use file::{Entries, Locks};
 use holds::Holds;
 use journal::Journals;
 use lease::Leases;
@@ -47,7 +50,7 @@ use versions::Versions;
 /// The services of what the controller keeps.
 pub struct Store {
     pub(crate) ledger: Arc<dyn Ledger>,
-    pub(crate) entries: Arc<Entries>,
+    pub(crate) entries: Arc<dyn Entries>,
     pub(crate) locks: Arc<Locks>,
     pub(crate) journals: Arc<dyn Journals>,
     pub(crate) leases: Arc<dyn Leases>,
@@ -64,7 +67,7 @@ impl Store {
         let locks = Arc::new(Locks::new(controller, &leases));
         let versions = FileVersions::new(controller.archive(), controller.clock_handle());
         Store {
-            entries: Arc::new(Entries::new(controller, &ledger)),
+            entries: Arc::new(FileEntries::new(controller, &ledger)),
             journals: Arc::new(FileJournals::new(controller)),
             observations: Arc::new(FileObservations::new(controller)),
             holds: Arc::new(FileHolds::new(controller, &locks)),

@@ -155,31 +155,20 @@ pub fn has_scratch_header(text: &[u8], agent: &str) -> bool {
     rest.is_some_and(|rest| rest.starts_with(b" scratch notes"))
 }
 
-/// Formats the name of an entry.
-pub fn format_entry_name(at: DateTime<FixedOffset>, kind: EntryKind, number: u32) -> String {
-    format_stamped_name(&format_stamp(at.naive_local()), kind, number)
-}
-
-/// Formats the name of an entry with the time of another one.
-pub(super) fn format_stamped_name(stamp: &str, kind: EntryKind, number: u32) -> String {
+/// Formats the name of an entry of a local time.
+pub fn format_entry_name(local: NaiveDateTime, kind: EntryKind, number: u32) -> String {
     let number = match number {
         0 => String::new(),
         n => format!("-{n}"),
     };
-    format!("{stamp}{}{number}.md", kind.name_suffix())
-}
-
-/// Returns the time in the name of an entry, as the name has it.
-pub(super) fn stamp_of_name(name: &str) -> Option<&str> {
-    parse_entry_name(name)?;
-    name.get(..STAMP_LENGTH)
+    format!("{}{}{number}.md", format_stamp(local), kind.name_suffix())
 }
 
 /// Length of the time in the name of an entry.
 const STAMP_LENGTH: usize = "2026-03-14_0900".len();
 
 /// The parsed name of an entry.
-pub(super) struct EntryName {
+pub(crate) struct EntryName {
     pub text: String,
     pub stamp: NaiveDateTime,
     pub kind: EntryKind,

@@ -15,8 +15,8 @@ use crate::base::error::{PathContext, Result};
 const STAT_BLOCK_BYTES: u64 = 512;
 
 /// An open directory with entries.
-pub(super) struct EntryDirectory {
-    pub(super) fd: OwnedFd,
+pub(crate) struct EntryDirectory {
+    pub(crate) fd: OwnedFd,
     path: PathBuf,
     /// Its path below `archive_dir`.
     subdir: PathBuf,
@@ -28,7 +28,7 @@ impl EntryDirectory {
     ///
     /// # Errors
     /// The system's error.
-    pub(super) fn open(
+    pub(crate) fn open(
         root: &Path,
         subdir: &Path,
         absent: &[Errno],
@@ -49,7 +49,7 @@ impl EntryDirectory {
     ///
     /// # Errors
     /// The system's error.
-    pub(super) fn stat(&self, name: &EntryName) -> Result<Option<(ArchiveEntry, u64)>> {
+    pub(crate) fn stat(&self, name: &EntryName) -> Result<Option<(ArchiveEntry, u64)>> {
         let stat = match fs::statat(&self.fd, &name.text, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => return Ok(None),
             result => result.with_path("stat an entry in", &self.path)?,
@@ -69,7 +69,7 @@ impl EntryDirectory {
 
 /// The names of entries in a directory and its quarantine.
 #[derive(Default)]
-pub(super) struct EntryNames {
+pub(crate) struct EntryNames {
     /// The directory itself, and its quarantine.
     directories: Vec<EntryDirectory>,
     /// Each with the index of its directory.
@@ -82,7 +82,7 @@ impl EntryNames {
     ///
     /// # Errors
     /// The system's error.
-    pub(super) fn list(root: &Path, subdir: &Path) -> Result<EntryNames> {
+    pub(crate) fn list(root: &Path, subdir: &Path) -> Result<EntryNames> {
         let mut listed = EntryNames::default();
         let Some(directory) = EntryDirectory::open(root, subdir, &[Errno::NOENT])? else {
             return Ok(listed);
@@ -100,7 +100,7 @@ impl EntryNames {
     ///
     /// # Errors
     /// The system's error.
-    pub(super) fn add_quarantine(&mut self, root: &Path, subdir: &Path) -> Result<()> {
+    pub(crate) fn add_quarantine(&mut self, root: &Path, subdir: &Path) -> Result<()> {
         // The quarantine is absent, is another object, or may not be read.
         let absent = &[Errno::NOENT, Errno::NOTDIR, Errno::LOOP, Errno::ACCESS];
         let Some(quarantine) = quarantine::quarantine_of(subdir) else {
@@ -123,7 +123,7 @@ impl EntryNames {
 
     /// Returns the directory itself with the names in it, without its quarantine; none where it does
     /// not exist.
-    pub(super) fn into_own(mut self) -> Option<(EntryDirectory, Vec<EntryName>)> {
+    pub(crate) fn into_own(mut self) -> Option<(EntryDirectory, Vec<EntryName>)> {
         self.directories.truncate(1);
         let own = self
             .names
@@ -133,7 +133,7 @@ impl EntryNames {
     }
 
     /// The names, each with its directory.
-    pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = (&EntryDirectory, &EntryName)> {
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = (&EntryDirectory, &EntryName)> {
         let names = self.names.iter();
         names.map(|(directory, name)| (&self.directories[*directory], name))
     }

@@ -116,7 +116,7 @@ impl Permissions {
     /// Gives a directory of the archive, or a file of the program, its group and mode, because the
     /// umask may have cleared bits. A change of owner clears the set-group bit, so the mode follows
     /// it. A quarantine has no group.
-    pub(super) fn apply(&self, file: impl AsFd, mode: Mode, path: &Path) -> Result<()> {
+    pub(crate) fn apply(&self, file: impl AsFd, mode: Mode, path: &Path) -> Result<()> {
         if let Some(group) = self.group.filter(|_| !self.is_quarantine(path)) {
             let group = Some(fs::Gid::from_raw(group));
             fs::fchown(&file, None, group).with_path("give to archive_group", path)?;

@@ -356,9 +356,9 @@ fn print_ledger_error(context: &mut CommandContext<'_>, error: Option<Error>) ->
 
 fn show_entry(context: &mut CommandContext<'_>, typed: &Path) -> CommandResult {
     let engine = context.open_engine()?;
-    let entry = engine.entries().find_entry(typed)?;
+    let entry = engine.entries().find_typed(typed)?;
     let mut bytes = Vec::new();
-    let mut file = engine.archive().open_entry(&entry.path)?;
+    let mut file = engine.entries().open(&entry.path)?;
     file.read_to_end(&mut bytes)
         .with_path("read", &entry.path)?;
     context.print_answer(&ShowDocument {
@@ -386,7 +386,7 @@ fn export_entries(
             .map(|status| status.entry)
             .collect()
     } else {
-        let found = typed.iter().map(|typed| engine.entries().find_entry(typed));
+        let found = typed.iter().map(|typed| engine.entries().find_typed(typed));
         found.collect::<Result<_, _>>()?
     };
     if entries.is_empty() {

@@ -571,8 +571,8 @@ fn entry_and_memory_sides(
     detail: &AgentDetail,
     entry_name: &str,
 ) -> Result<(DiffSide, DiffSide)> {
-    let archive = engine.archive();
-    let entries = archive.list_entries(Path::new(&agent.archive_subdir))?;
+    let archive = engine.entries();
+    let entries = archive.list(Path::new(&agent.archive_subdir))?;
     let is_wanted_entry = |path: &Path| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         [path, &as_operand(path)].contains(&Path::new(entry_name))
@@ -590,10 +590,10 @@ fn entry_and_memory_sides(
             None => error.with_hint("the agent has no entries yet"),
         });
     };
-    let path = archive.root().join(&entry.path);
+    let path = archive.location(&entry.path);
     let mut bytes = Vec::new();
     let read = archive
-        .open_entry(&entry.path)?
+        .open(&entry.path)?
         .take(MAX_WINDOW_BYTES as u64)
         .read_to_end(&mut bytes);
     read.map_err(|error| Error::from_io("read", &path, &error))?;

@@ -18,7 +18,8 @@ use crate::layouts::Layouts;
 use crate::store::Store;
 use crate::store::agent_history::AgentHistory;
 use crate::store::controller::Controller;
-use crate::store::file::{Entries, Locks};
+use crate::store::entries::Entries;
+use crate::store::file::Locks;
 use crate::store::holds::Holds;
 use crate::store::journal::Journals;
 use crate::store::lease::Leases;
@@ -139,9 +140,9 @@ impl Context {
         run_log::append_lines(self.archive(), &[line])
     }
 
-    /// The directories of entries.
-    pub(super) fn entries(&self) -> &Entries {
-        &self.store.entries
+    /// The entries of the archive.
+    pub(super) fn entries(&self) -> &dyn Entries {
+        self.store.entries.as_ref()
     }
 
     /// The locks of agents.

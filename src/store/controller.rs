@@ -105,4 +105,11 @@ impl Controller {
             }
         })
     }
+
+    /// The error of a typed path that leads to no entry.
+    pub(crate) fn unknown_entry_error(&self, typed: &Path) -> Error {
+        let message = format!("no entry {} in the archive", typed.display());
+        let list = self.command_line("archive list");
+        Error::new(ErrorKind::User, message).with_hint(format!("run `{list}` to list all entries"))
+    }
 }

@@ -1,8 +1,6 @@
-//! The store in files below `archive_dir`: entries and locks, and implementations of the traits of a
-//! store.
+//! The store in files below `archive_dir`: locks, and implementations of the traits of a store.
 
-pub(crate) mod entry_directories;
-pub(crate) mod entry_export;
+pub(crate) mod entries;
 pub(crate) mod entry_pins;
 pub(crate) mod holds;
 pub(crate) mod journals;
@@ -10,6 +8,7 @@ pub(in crate::store) mod ledger;
 pub(crate) mod lock;
 pub(crate) mod observations;
 pub(crate) mod semaphore;
+pub(crate) mod stale_files;
 pub(crate) mod versions;
 
 use std::sync::{Arc, OnceLock};
@@ -17,13 +16,6 @@ use std::time::Instant;
 
 use crate::store::controller::Controller;
 use crate::store::lease::Leases;
-use crate::store::ledger::Ledger;
-
-/// The directories of entries, and the entries in them.
-pub struct Entries {
-    controller: Arc<Controller>,
-    ledger: Arc<dyn Ledger>,
-}
 
 /// The locks that name their holder, and the wait for those of agents.
 pub struct Locks {
@@ -31,16 +23,6 @@ pub struct Locks {
     leases: Arc<dyn Leases>,
     /// End of the wait for agents' locks; none if runs do not wait.
     deadline: OnceLock<Instant>,
-}
-
-impl Entries {
-    /// Creates the service; reads and writes nothing yet.
-    pub fn new(controller: &Arc<Controller>, ledger: &Arc<dyn Ledger>) -> Entries {
-        Entries {
-            controller: Arc::clone(controller),
-            ledger: Arc::clone(ledger),
-        }
-    }
 }
 
 impl Locks {

@@ -1,5 +1,6 @@
 //! What every store does, tested on the one in files and on the one in memory.
 
+mod entries;
 mod memory;
 
 use std::sync::{Arc, Mutex};
@@ -14,6 +15,7 @@ use crate::base::durable;
 use crate::base::error::ErrorKind;
 use crate::config::{Agent, Config, GeneralSettings};
 use crate::store::controller::Controller;
+use crate::store::entries::Entries;
 use crate::store::file::ledger::FileLedger;
 use crate::store::holds::{Hold, Holds};
 use crate::store::journal::{JournalRecord, Journals, Transaction, TransactionFile};
@@ -53,6 +55,8 @@ type Damage = dyn Fn(&str, &str);
 struct Site {
     holder: LockHolder,
     holds: Arc<dyn Holds>,
+    /// The entries, as two processes have them.
+    entries: [Arc<dyn Entries>; 2],
     journals: Arc<dyn Journals>,
     leases: Arc<dyn Leases>,
     ledger: Arc<dyn Ledger>,
@@ -97,6 +101,7 @@ fn for_each_store(test: impl Fn(&Site)) {
     test(&Site {
         holder: holder.clone(),
         holds: store.holds,
+        entries: [store.entries, Store::new(&controller).entries],
         journals: store.journals,
         leases: store.leases,
         ledger: store.ledger,
@@ -109,11 +114,12 @@ fn for_each_store(test: impl Fn(&Site)) {
             std::fs::write(&ledger_path, text.replace(from, to)).unwrap();
         }),
     });
-    let store = Arc::new(MemoryStore::new(holder.clone()));
+    let store = Arc::new(MemoryStore::new(&controller, holder.clone()));
     let (taken, damaged) = (Arc::clone(&store), Arc::clone(&store));
     test(&Site {
         holder,
         holds: store.clone(),
+        entries: [store.clone(), store.clone()],
         journals: store.clone(),
         leases: store.clone(),
         ledger: Arc::new(MemoryLedger::new(&store)),

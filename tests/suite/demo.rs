@@ -107,10 +107,7 @@ fn demo_history_is_recorded_and_undoable() {
     assert!(records.windows(2).all(|pair| pair[0].time <= pair[1].time));
     for record in records.iter() {
         if let Some(entry) = &record.event.change.entry {
-            assert_eq!(
-                engine.archive().digest_entry(&entry.path).unwrap(),
-                entry.digest
-            );
+            assert_eq!(engine.entries().digest(&entry.path).unwrap(), entry.digest);
         }
     }
     for agent in &engine.config().agents {

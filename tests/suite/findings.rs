@@ -534,7 +534,7 @@ fn pins_and_retention_cover_quarantine() {
         world.clock.advance(day);
     }
     let engine = world.engine();
-    let list = engine.archive().list_entries(Path::new("scout")).unwrap();
+    let list = engine.entries().list(Path::new("scout")).unwrap();
     let paths: Vec<PathBuf> = list.into_iter().map(|entry| entry.path).collect();
     assert_eq!(paths.len(), 3);
     assert!(is_quarantined(&paths[0]));
@@ -584,7 +584,7 @@ fn quarantine_of_removed_agent_expires_too() {
         world.reset();
         world.clock.advance(day);
     }
-    let list = world.engine().archive().list_entries(Path::new("ranger"));
+    let list = world.engine().entries().list(Path::new("ranger"));
     let paths: Vec<PathBuf> = list.unwrap().into_iter().map(|entry| entry.path).collect();
     assert!(paths.len() == 2 && paths.iter().all(|path| is_quarantined(path)));
     let world = world.without_agent("ranger");

@@ -121,7 +121,7 @@ impl NewFile {
     }
 
     /// Returns the open directory.
-    pub fn directory_fd(&self) -> &OwnedFd {
+    pub fn directory(&self) -> &Arc<OwnedFd> {
         &self.directory
     }
 

@@ -124,9 +124,9 @@ pub(super) fn check_archive_directories(report: &mut DoctorReport, fleet: &Fleet
 /// Reports lines of the pins file that retention cannot apply.
 pub(super) fn check_pins(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
     let engine = fleet.engine;
-    match engine.entries().pin_faults() {
-        Ok(faults) => {
-            for fault in faults {
+    match engine.entries().pins() {
+        Ok(pins) => {
+            for fault in pins.find_faults() {
                 let scope = match &fault.directory {
                     Some(directory) => format!("in {}", directory.display()),
                     None => "in the whole archive".to_string(),

@@ -23,7 +23,7 @@ pub use crate::archive::index::{IndexProgress, SyncReport};
 use crate::archive::search::{Query, Source, TextHits};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::engine::records::ArchiveSearch;
-use crate::store::file::entry_directories::EntryDirectory;
+use crate::store::entries::directories::EntryDirectory;
 use crate::store::file::lock::ArchiveLock;
 pub(in crate::engine) use candidates::IndexState;
 pub(in crate::engine) use recorded_entries::KnownEntries;

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use chrono::{DateTime, FixedOffset, NaiveDateTime};
 
 use super::run_history::HistoryEntry;
-use crate::archive::{EntryKind, Pins};
+use crate::archive::EntryKind;
 use crate::base::error::Result;
 use crate::engine::records::Timelines;
 
@@ -126,7 +126,7 @@ impl Timelines {
         let subject = self.resolve_timeline_subject(subject, goes_on)?;
         let mut notes = Vec::new();
         let scanned = self.scan_timeline(&subject, max_rows, goes_on, &mut notes)?;
-        let pins = Pins::read(self.context.archive());
+        let pins = self.context.entries().pins();
         if let Err(error) = &pins {
             notes.push(format!("pins are not shown: {}", error.message()));
         }
@@ -134,7 +134,7 @@ impl Timelines {
         let mut rows = merge::merge_rows(
             &scanned,
             disk,
-            pins.ok().as_ref(),
+            pins.ok().as_deref(),
             self.context.clock().zone(),
         );
         let has_more = scanned.has_more || rows.len() > max_rows;

@@ -13,11 +13,11 @@ use serde::Serialize;
 
 use crate::archive::{self, WrittenEntry, agent_directory_of, is_quarantined};
 use crate::base::digest::Digest;
-use crate::base::durable;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::quantity::format_count;
 use crate::baseline::signatures::SignedSeal;
 use crate::engine::records::Verifier;
+use crate::store::entries::EntryObject;
 use crate::store::ledger::{Ledger, LedgerLine};
 use crate::store::record::{LedgerPosition, LedgerRecord, Operation, RunEvent};
 use crate::store::run_log;
@@ -405,7 +405,7 @@ impl Verifier {
             progress.step(VerifyProgress::Entries(number as u64, of))?;
             if is_quarantined(path) {
                 let directory = agent_directory_of(path);
-                if self.context.archive().has_hidden_quarantine(directory) {
+                if self.context.entries().has_hidden_quarantine(directory) {
                     *hidden.entry(directory).or_default() += 1;
                     continue;
                 }
@@ -461,20 +461,17 @@ impl Verifier {
         if !archive::is_below_archive(path) {
             return broken("is named by the ledger but is not a path of an entry");
         }
-        let whole = self.context.archive().root().join(path);
-        match std::fs::symlink_metadata(&whole) {
-            Err(error) if durable::is_absent(&error) => return Ok(false),
-            Err(error) => return Err(Error::from_io("stat the entry", &whole, &error)),
-            Ok(meta) if !meta.is_file() => return broken("is no longer a file"),
-            Ok(meta) if meta.len() != size => {
+        match self.context.entries().probe(path)? {
+            EntryObject::Absent => return Ok(false),
+            EntryObject::Other => return broken("is no longer a file"),
+            EntryObject::Entry(found) if found != size => {
                 return broken(&format!(
-                    "was changed: it has {} bytes instead of {size}",
-                    meta.len()
+                    "was changed: it has {found} bytes instead of {size}"
                 ));
             }
-            Ok(_) => {}
+            EntryObject::Entry(_) => {}
         }
-        if self.context.archive().digest_entry(path)? != digest {
+        if self.context.entries().digest(path)? != digest {
             return broken("was changed: its digest differs");
         }
         Ok(true)
@@ -495,7 +492,7 @@ impl Verifier {
             .into_iter()
             .filter(|directory| archive::is_below_archive(directory))
         {
-            let listed = self.context.archive().list_entries(directory)?;
+            let listed = self.context.entries().list(directory)?;
             let paths = listed.into_iter().map(|entry| entry.path);
             unknown.extend(paths.filter(|path| !claims.entries.contains_key(path)));
         }

@@ -1,14 +1,15 @@
 //! What a run installs in place of a file: content in parts, so that a large one is never in memory as
 //! a whole, or no file.
 
-use std::io::{Cursor, Read, Seek, SeekFrom};
-use std::path::PathBuf;
+use std::io::{Cursor, Read, SeekFrom};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::base::error::{Error, PathContext, Result};
+use crate::base::error::{PathContext, Result};
 use crate::boundary::Baseline;
 use crate::engine::context::Context;
 use crate::engine::watch::classify::MemoryAccumulator;
+use crate::store::entries::EntryReader;
 use crate::store::record::FileState;
 use crate::transport::{ByteSink, ObjectId};
 
@@ -33,20 +34,14 @@ impl ContentParts {
                 ContentPart::Bytes(bytes) => sink(bytes)?,
                 ContentPart::Baseline(baseline) => sink(baseline.bytes())?,
                 ContentPart::Entry(path, skip) => {
-                    let mut file = context.archive().open_entry(path)?;
-                    let failed = |error| {
-                        Error::from_io("read", &context.archive().root().join(path), &error)
-                    };
-                    let mut skip = *skip;
+                    let mut entry = open_entry_at(context, path, *skip)?;
                     let mut buffer = vec![0; 128 * 1024];
                     loop {
-                        let count = file.read(&mut buffer).map_err(failed)?;
-                        if count == 0 {
-                            break;
+                        let count = entry.read(&mut buffer);
+                        match count.with_path("read", &context.entries().location(path))? {
+                            0 => break,
+                            count => sink(&buffer[..count])?,
                         }
-                        let pass = skip.min(count as u64);
-                        skip -= pass;
-                        sink(&buffer[pass as usize..count])?;
                     }
                 }
             }
@@ -61,12 +56,7 @@ impl ContentParts {
             let next: Box<dyn Read> = match part {
                 ContentPart::Bytes(bytes) => Box::new(Cursor::new(bytes.to_vec())),
                 ContentPart::Baseline(baseline) => Box::new(Cursor::new(baseline.bytes().to_vec())),
-                ContentPart::Entry(path, skip) => {
-                    let mut file = context.archive().open_entry(path)?;
-                    file.seek(SeekFrom::Start(*skip))
-                        .with_path("read", &context.archive().root().join(path))?;
-                    Box::new(file)
-                }
+                ContentPart::Entry(path, skip) => Box::new(open_entry_at(context, path, *skip)?),
             };
             all = Box::new(all.chain(next));
         }
@@ -84,6 +74,14 @@ impl ContentParts {
         })?;
         Ok((reading.file_state(), last == b'\n'))
     }
+}
+
+/// Opens an entry, without this many of its first bytes.
+fn open_entry_at(context: &Context, path: &Path, skip: u64) -> Result<Box<dyn EntryReader>> {
+    let mut entry = context.entries().open(path)?;
+    let sought = entry.seek(SeekFrom::Start(skip));
+    sought.with_path("read", &context.entries().location(path))?;
+    Ok(entry)
 }
 
 /// What an undo puts in the memory's place.

@@ -38,12 +38,7 @@ impl Runs {
     pub fn unreadable_entry_directories(&self) -> Vec<Error> {
         let directories = self.retention.agent_directories().into_iter();
         directories
-            .filter_map(|directory| {
-                self.context
-                    .archive()
-                    .list_entries(directory.as_ref())
-                    .err()
-            })
+            .filter_map(|directory| self.context.entries().list(directory.as_ref()).err())
             .collect()
     }
 

@@ -68,6 +68,7 @@ use crate::engine::watch::parallel::{Site, batch_size, map_agents_by_site, run_l
 use crate::store::address::RecordedAddress;
 use crate::store::file::lock::ArchiveLock;
 use crate::store::file::semaphore::Permit;
+use crate::store::file::stale_files;
 use crate::store::journal::UNCLAIMED_JOURNAL_HINT;
 use crate::store::record::{RunEvent, new_run_id};
 use crate::store::run_log;
@@ -275,8 +276,8 @@ impl<'a> Run<'a> {
     fn remove_stale_files(&self) {
         let agents = self.plan.steps.iter();
         let agents = agents.filter_map(|step| self.context().agent(&step.agent).ok());
-        let (entries, journals) = (self.context().entries(), self.context().journals());
-        for error in entries.remove_stale_files(agents, journals) {
+        let (controller, journals) = (self.context().controller(), self.context().journals());
+        for error in stale_files::remove_stale_files(controller, agents, journals) {
             self.report_error(error.with_context("sweeping"));
         }
     }

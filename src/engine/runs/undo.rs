@@ -562,8 +562,8 @@ fn operator_part_of(version: &[u8], event: &RunEvent, agent: &Agent) -> Arc<Vec<
 /// Length of the two header lines of a scratch entry.
 fn scratch_header_length(context: &Context, entry: &WrittenEntry) -> Result<u64> {
     let mut head = Vec::new();
-    let file = context.archive().open_entry(&entry.path)?;
-    let path = context.archive().root().join(&entry.path);
+    let file = context.entries().open(&entry.path)?;
+    let path = context.entries().location(&entry.path);
     file.take(4096)
         .read_to_end(&mut head)
         .map_err(|error| Error::from_io("read", &path, &error))?;

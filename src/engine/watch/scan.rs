@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::classify::{Classification, MemoryAccumulator};
-use crate::archive::{EntryDraft, EntryKind, QUARANTINE_DIRECTORY_NAME, WrittenEntry};
+use crate::archive::{EntryKind, QUARANTINE_DIRECTORY_NAME, WrittenEntry};
 use crate::base::digest::Digest;
 use crate::base::error::{Error, ErrorKind, PathContext, Result};
 use crate::boundary::Boundary;
@@ -18,6 +18,7 @@ use crate::engine::watch::Scanner;
 use crate::lint::{
     FleetFacts, LintInput, ScanReport, ScanSummary, TextRole, mask_secrets, redact_secrets, scan,
 };
+use crate::store::entries::EntryDraft;
 use crate::store::record::RunEvent;
 use crate::store::scan_basis::ScanBasis;
 use crate::transport::SpecialFile;
@@ -201,13 +202,13 @@ impl Scanner {
     ///
     /// # Errors
     /// The system's error; nothing was archived.
-    pub(in crate::engine) fn start_entry(&self, agent: &Agent) -> Result<EntryDraft> {
+    pub(in crate::engine) fn start_entry(&self, agent: &Agent) -> Result<Box<dyn EntryDraft>> {
         let subdir = Path::new(&agent.archive_subdir);
         if agent.archive_findings.has_quarantine() {
             let quarantine = subdir.join(QUARANTINE_DIRECTORY_NAME);
-            self.context.archive().start_entry(&quarantine)
+            self.context.entries().start(&quarantine)
         } else {
-            self.context.archive().start_entry(subdir)
+            self.context.entries().start(subdir)
         }
     }
 
@@ -268,11 +269,11 @@ impl Scanner {
 
     /// Reads the beginning of an entry.
     fn read_for_scan(&self, entry: &WrittenEntry) -> Result<Vec<u8>> {
-        let file = self.context.archive().open_entry(&entry.path)?;
+        let file = self.context.entries().open(&entry.path)?;
         let mut text = Vec::with_capacity(entry.size.min(MAX_SCANNED_BYTES as u64) as usize);
         file.take(MAX_SCANNED_BYTES as u64)
             .read_to_end(&mut text)
-            .with_path("read", &self.context.archive().root().join(&entry.path))?;
+            .with_path("read", &self.context.entries().location(&entry.path))?;
         Ok(text)
     }
 }

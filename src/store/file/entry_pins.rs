@@ -2,42 +2,28 @@
 
 use std::path::PathBuf;
 
-use crate::archive::{PinFault, Pins};
 use crate::base::error::Result;
-use crate::store::file::Entries;
+use crate::store::entries::{Entries, Pins};
+use crate::store::file::entries::FileEntries;
+use crate::store::file::entries::pins::FilePins;
 use crate::store::file::lock::ArchiveLock;
 use crate::store::record::{MAX_NAMES_PER_RECORD, Operation, RunEvent, new_run_id};
 
-impl Entries {
-    /// Lines of the pins file that name no entry.
-    ///
-    /// # Errors
-    /// The pins cannot be read.
-    pub fn pin_faults(&self) -> Result<Vec<PinFault>> {
-        Ok(Pins::read(self.controller.archive())?.find_faults())
-    }
-
-    /// Pins or unpins entries, all of them or none, and records that; also what an earlier call did and
-    /// could not record. A path may be typed in any form that leads to the entry; the pin has the
-    /// entry's own name. Returns the entries that were changed.
-    ///
-    /// # Errors
-    /// A path that leads to no entry, or the system's error.
-    pub fn set_pinned(&self, entries: &[PathBuf], is_pinned: bool) -> Result<Vec<PathBuf>> {
-        let _lock =
-            ArchiveLock::Pins.acquire(self.controller.archive(), self.controller.clock())?;
-        let mut pins = Pins::read(self.controller.archive())?;
+impl FileEntries {
+    /// Pins or unpins entries as [`Entries::set_pinned`].
+    pub(super) fn change_pins(&self, typed: &[PathBuf], is_pinned: bool) -> Result<Vec<PathBuf>> {
+        let _lock = ArchiveLock::Pins.acquire(self.archive(), self.controller.clock())?;
+        let mut pins = FilePins::read(self)?;
         let (mut changed, mut pinned) = (Vec::new(), Vec::new());
-        for typed in entries {
-            let entry = self.controller.archive().resolve_typed_path(typed);
+        for typed in typed {
+            let entry = self.resolve_typed(typed);
             // A deleted entry can still be unpinned.
             let is_known = |entry: &PathBuf| -> Result<bool> {
-                Ok(!is_pinned && pins.contains(entry)
-                    || self.controller.archive().find_entry(entry)?.is_some())
+                Ok(!is_pinned && pins.entries().contains(entry) || self.find(entry)?.is_some())
             };
             let is_known = entry.as_ref().map(is_known).transpose()?;
             let (Some(entry), Some(true)) = (entry, is_known) else {
-                return Err(self.unknown_entry_error(typed));
+                return Err(self.controller.unknown_entry_error(typed));
             };
             let is_new = if is_pinned {
                 pins.add(&entry)?
@@ -51,11 +37,13 @@ impl Entries {
             }
         }
         if !changed.is_empty()
-            && let Err(error) = pins.write(self.controller.archive())
+            && let Err(error) = pins.write()
         {
-            let now = Pins::read(self.controller.archive());
-            let is_done = |now: &Pins| changed.iter().all(|it| now.contains(it) == is_pinned);
-            let has_taken_effect = now.is_ok_and(|now| is_done(&now));
+            let is_done = |now: FilePins| {
+                let mut changed = changed.iter();
+                changed.all(|it| now.entries().contains(it) == is_pinned)
+            };
+            let has_taken_effect = FilePins::read(self).is_ok_and(is_done);
             return Err(if has_taken_effect {
                 error.with_context("the change took effect, but may not be on the disk")
             } else {

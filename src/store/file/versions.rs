@@ -155,8 +155,7 @@ impl Versions for FileVersions {
     fn open_unsynced(&self, version: Digest) -> Result<Vec<UnsyncedObject>> {
         let directory = Path::new(PROGRAM_DIRECTORY_NAME).join(VERSION_DIRECTORY_NAME);
         let name = format!("{version}{VERSION_EXTENSION}");
-        let unsynced = self.archive.open_unsynced(&directory.join(name))?;
-        Ok(unsynced.into())
+        self.archive.open_unsynced(&directory.join(name))
     }
 
     fn read_version(&self, digest: Digest) -> Result<Arc<Vec<u8>>> {
@@ -183,7 +182,7 @@ impl Versions for FileVersions {
             Err(error) if durable::is_absent(&error) => return Ok(None),
             file => file.with_path("read the baseline version", &path)?,
         };
-        archive::digest_file(file, &path).map(Some)
+        archive::digest_reader(file, &path).map(Some)
     }
 
     fn digests(&self) -> Result<Vec<Digest>> {

@@ -1,5 +1,7 @@
 //! A store in memory, for the contract tests: it shows what a store does that is not about files.
 
+mod entries;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -9,6 +11,7 @@ use crate::base::durable::UnsyncedObject;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::moment::Zone;
 use crate::store::agent_history::AgentHistory;
+use crate::store::controller::Controller;
 use crate::store::holds::{Hold, HoldLock, Holds};
 use crate::store::journal::{Journal, JournalRecord, Journals, Transaction};
 use crate::store::lease::{
@@ -39,26 +42,38 @@ struct Content {
     versions: BTreeMap<Digest, (Vec<u8>, u64)>,
     stores: u64,
     last_check: Option<i64>,
+    entries: entries::StoredEntries,
 }
 
 /// A store in memory; clones share it.
 #[derive(Clone)]
 pub(crate) struct MemoryStore {
     content: Arc<Mutex<Content>>,
+    controller: Arc<Controller>,
     /// Who takes locks through this handle.
     holder: LockHolder,
 }
 
 impl MemoryStore {
-    pub fn new(holder: LockHolder) -> MemoryStore {
+    pub fn new(controller: &Arc<Controller>, holder: LockHolder) -> MemoryStore {
         MemoryStore {
             content: Arc::default(),
+            controller: Arc::clone(controller),
             holder,
         }
     }
 
     fn content(&self) -> MutexGuard<'_, Content> {
         self.content.lock().unwrap()
+    }
+
+    /// Appends a record to the ledger.
+    fn append(&self, event: RunEvent) -> Result<()> {
+        let mut content = self.content();
+        let at = end_of(&content.lines);
+        let (_, line) = LedgerRecord::new(event, at, self.holder.since, None)?;
+        content.lines.push(line);
+        Ok(())
     }
 
     /// Replaces a text in the lines of the ledger.
@@ -484,13 +499,7 @@ fn chain_error() -> Error {
 
 impl Ledger for MemoryLedger {
     fn append(&self, events: Vec<RunEvent>) -> Result<()> {
-        let mut content = self.store.content();
-        for event in events {
-            let at = end_of(&content.lines);
-            let (_, line) = LedgerRecord::new(event, at, self.store.holder.since, None)?;
-            content.lines.push(line);
-        }
-        Ok(())
+        events.into_iter().try_for_each(|it| self.store.append(it))
     }
 
     fn check_writable(&self) -> Result<()> {

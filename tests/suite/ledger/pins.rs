@@ -246,7 +246,7 @@ fn pin_of_a_path_like_a_comment_is_kept() {
         let engine = world.engine();
         assert_eq!(engine.entries().set_pinned(&one, true).unwrap(), one);
         assert!(engine.entries().set_pinned(&one, true).unwrap().is_empty());
-        assert_eq!(engine.entries().pin_faults().unwrap(), []);
+        assert_eq!(engine.entries().pins().unwrap().find_faults(), []);
         world.write_scratch("scout", "- new\n");
         let retired = world.reset().report.retired_entries;
         assert_eq!(retired, Vec::<PathBuf>::new(), "{directory}");
@@ -296,7 +296,7 @@ fn pin_line_without_an_entry_keeps_its_directory() {
             pins_path(&world).display()
         );
         assert!(notes.contains(&told), "{notes}");
-        let faults = world.engine().entries().pin_faults().unwrap();
+        let faults = world.engine().entries().pins().unwrap().find_faults();
         assert_eq!(faults.len(), 1, "{line}");
     }
     // An entry of another directory.

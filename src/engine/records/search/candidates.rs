@@ -11,10 +11,11 @@ use crate::archive::index::{
     ArchiveIndex, Candidate, CandidateOrder, Document, DocumentSource, IndexProgress, SyncReport,
 };
 use crate::archive::search::{Query, Vocabulary};
-use crate::archive::{Archive, ArchiveEntry, Pins};
+use crate::archive::{Archive, ArchiveEntry};
 use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::store::file::entry_directories::EntryDirectory;
+use crate::store::entries::directories::EntryDirectory;
+use crate::store::entries::{Entries, Pins};
 use crate::store::file::lock;
 
 /// The index of the archive, as far as this process has it open.
@@ -171,39 +172,39 @@ pub(super) struct Candidates {
 impl Candidates {
     /// Finds the candidates of a search in some directories.
     pub fn find(
-        archive: &Archive,
+        entries: &dyn Entries,
         state: &IndexState,
         directories: &[EntryDirectory],
         request: &SearchRequest,
-        pins: &Pins,
+        pins: &dyn Pins,
     ) -> Candidates {
         if request.query.filter.is_pinned == Some(true) {
-            return Candidates::list_pinned(archive, pins, request.order);
+            return Candidates::list_pinned(entries, pins, request.order);
         }
         let Some(index) = &state.index else {
-            return Candidates::list_all(archive, directories, request.order);
+            return Candidates::list_all(entries, directories, request.order);
         };
-        match Candidates::from_index(archive, index, directories, request, state) {
+        match Candidates::from_index(entries, index, directories, request, state) {
             Ok(candidates) => candidates,
-            Err(error) => Candidates::list_instead(archive, directories, request.order, &error),
+            Err(error) => Candidates::list_instead(entries, directories, request.order, &error),
         }
     }
 
     /// Lists all entries, because the index failed.
     pub fn list_instead(
-        archive: &Archive,
+        entries: &dyn Entries,
         directories: &[EntryDirectory],
         order: CandidateOrder,
         error: &Error,
     ) -> Candidates {
-        let mut candidates = Candidates::list_all(archive, directories, order);
+        let mut candidates = Candidates::list_all(entries, directories, order);
         let note = format!("searched without the index: {}", error.message());
         candidates.notes.push(note);
         candidates
     }
 
     fn from_index(
-        archive: &Archive,
+        entries: &dyn Entries,
         index: &ArchiveIndex,
         directories: &[EntryDirectory],
         request: &SearchRequest,
@@ -226,13 +227,13 @@ impl Candidates {
             }));
         }
         for path in &state.unread {
-            others.extend(archive.find_entry(path)?);
+            others.extend(entries.find(path)?);
         }
         if state.is_behind {
             for directory in directories {
                 let known = index.indexed_names(&directory.path)?;
-                let entries = archive.list_entries(&directory.path)?.into_iter();
-                others.extend(entries.filter(|entry| {
+                let listed = entries.list(&directory.path)?.into_iter();
+                others.extend(listed.filter(|entry| {
                     let name = entry.path.file_name().and_then(|name| name.to_str());
                     name.is_none_or(|name| !known.contains(name))
                 }));
@@ -244,18 +245,18 @@ impl Candidates {
         Ok(candidates)
     }
 
-    fn list_pinned(archive: &Archive, pins: &Pins, order: CandidateOrder) -> Candidates {
-        let listed = pins.entries().map(|path| archive.find_entry(path));
+    fn list_pinned(entries: &dyn Entries, pins: &dyn Pins, order: CandidateOrder) -> Candidates {
+        let listed = pins.entries().iter().map(|path| entries.find(path));
         Candidates::from_listed(listed, order)
     }
 
     fn list_all(
-        archive: &Archive,
+        entries: &dyn Entries,
         directories: &[EntryDirectory],
         order: CandidateOrder,
     ) -> Candidates {
         let directories = directories.iter();
-        let listed = directories.map(|directory| archive.list_entries(&directory.path));
+        let listed = directories.map(|directory| entries.list(&directory.path));
         Candidates::from_listed(listed, order)
     }
 

@@ -7,10 +7,11 @@ use super::candidates::{Candidates, ProposedEntry};
 use super::{FoundEntry, FoundText, MAX_SEARCHED_BYTES, SearchRequest, SearchResult};
 use crate::archive::index::DocumentSource;
 use crate::archive::search::{EntryFacts, Query};
-use crate::archive::{ArchiveEntry, Pins, has_scratch_header};
+use crate::archive::{ArchiveEntry, has_scratch_header};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::engine::records::ArchiveSearch;
-use crate::store::file::entry_directories::EntryDirectory;
+use crate::store::entries::Pins;
+use crate::store::entries::directories::EntryDirectory;
 use crate::store::file::lock::{self, ArchiveLock};
 
 impl ArchiveSearch {
@@ -21,12 +22,12 @@ impl ArchiveSearch {
         goes_on: &dyn Fn() -> bool,
         result: &mut SearchResult,
     ) -> Result<()> {
-        let pins = Pins::read(self.context.archive())?;
+        let pins = self.context.entries().pins()?;
         let mut matcher = EntryMatcher {
             search: self,
             max_lines: request.max_lines,
             directories,
-            pins: &pins,
+            pins: &*pins,
             cut_entries: BTreeSet::new(),
             unread_entries: BTreeMap::new(),
         };
@@ -35,19 +36,19 @@ impl ArchiveSearch {
             .has_open_index()
             .then(|| lock::mark_index_use(self.context.archive(), self.context.clock()));
         let candidates = if let Some(Err(error)) = &use_mark {
-            Candidates::list_instead(self.context.archive(), directories, request.order, error)
+            Candidates::list_instead(self.context.entries(), directories, request.order, error)
         } else {
             let mut state = self.index_state();
             state.forget_replaced();
             result.archive_size = state.archive_size();
-            Candidates::find(self.context.archive(), &state, directories, request, &pins)
+            Candidates::find(self.context.entries(), &state, directories, request, &*pins)
         };
         let compared = self.compare_candidates(request, candidates, &mut matcher, goes_on, result);
         let mut is_damaged = false;
         if let Err(error) = compared {
             is_damaged = error.kind() == ErrorKind::Integrity;
             let listed = Candidates::list_instead(
-                self.context.archive(),
+                self.context.entries(),
                 directories,
                 request.order,
                 &error,
@@ -112,7 +113,7 @@ impl ArchiveSearch {
     pub(super) fn quarantine_note(&self, directories: &[EntryDirectory]) -> Option<String> {
         let counts = directories
             .iter()
-            .map(|it| self.context.archive().count_quarantined(&it.path));
+            .map(|it| self.context.entries().count_quarantined(&it.path));
         match counts.sum() {
             0 => None,
             1 => {
@@ -177,7 +178,7 @@ pub(super) struct EntryMatcher<'s> {
     max_lines: usize,
     /// The directories that are searched, sorted by path.
     pub directories: &'s [EntryDirectory],
-    pins: &'s Pins,
+    pins: &'s dyn Pins,
     /// Paths of entries of which only the beginning was compared.
     cut_entries: BTreeSet<PathBuf>,
     /// Why entries could not be read, by their paths.
@@ -193,7 +194,7 @@ impl EntryMatcher<'_> {
         score: f64,
     ) -> Option<FoundEntry> {
         let directory = find_directory(self.directories, &entry)?;
-        let is_pinned = self.pins.contains(&entry.path);
+        let is_pinned = self.pins.entries().contains(&entry.path);
         let allows = |agent: &str| {
             query.filter.allows(&EntryFacts {
                 agent,
@@ -213,10 +214,8 @@ impl EntryMatcher<'_> {
             let source = match source {
                 Ok(source) => source,
                 Err(error) => {
-                    let is_gone = matches!(
-                        self.search.context.archive().find_entry(&entry.path),
-                        Ok(None)
-                    );
+                    let is_gone =
+                        matches!(self.search.context.entries().find(&entry.path), Ok(None));
                     if !is_gone {
                         self.unread_entries.insert(entry.path, error);
                     }

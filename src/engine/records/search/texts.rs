@@ -86,8 +86,8 @@ impl ArchiveSearch {
         path: &Path,
         max_bytes: u64,
     ) -> Result<SourceText> {
-        let file = self.context.archive().open_entry(path)?;
-        let size = file.metadata().with_path("stat", path)?.len();
+        let file = self.context.entries().open(path)?;
+        let size = file.size().with_path("stat", path)?;
         let mut bytes = Vec::new();
         let mut file = file.take(max_bytes);
         file.read_to_end(&mut bytes).with_path("read", path)?;
@@ -119,9 +119,9 @@ impl ArchiveSearch {
     ) -> Result<ComparedTexts> {
         let found = self
             .context
-            .archive()
-            .find_entry(entry)?
-            .ok_or_else(|| self.context.entries().unknown_entry_error(entry))?;
+            .entries()
+            .find(entry)?
+            .ok_or_else(|| self.context.controller().unknown_entry_error(entry))?;
         let text = self.read_entry_text(entry, max_bytes)?.bytes;
         let title = entry.display().to_string();
         match other {

@@ -9,11 +9,11 @@ use super::scan::{ScannedLedger, ScannedRun};
 use super::subject::{MAX_HEADER_BYTES, ResolvedSubject};
 use super::{EntryPresence, TimelineEntry, TimelineRow, UnchangedRuns};
 use crate::archive::{
-    ArchiveEntry, EntryKind, Pins, WrittenEntry, agent_directory_of, has_scratch_header,
-    parse_entry_name,
+    ArchiveEntry, EntryKind, WrittenEntry, agent_directory_of, has_scratch_header, parse_entry_name,
 };
 use crate::base::moment::Zone;
 use crate::engine::records::Timelines;
+use crate::store::entries::Pins;
 
 /// The entries of an agent as far as the disk and the ledger tell.
 #[derive(Default)]
@@ -36,7 +36,7 @@ impl Timelines {
         let mut unreadable = BTreeSet::new();
         let mut listed = BTreeSet::new();
         for directory in &subject.directories {
-            let entries = match self.context.archive().list_entries(directory) {
+            let entries = match self.context.entries().list(directory) {
                 Ok(entries) => entries,
                 Err(error) => {
                     notes.push(error.message().to_string());
@@ -65,8 +65,8 @@ impl Timelines {
                 Some(listed.contains(path)).filter(|_| !unreadable.contains(directory))
             } else {
                 self.context
-                    .archive()
-                    .find_entry(path)
+                    .entries()
+                    .find(path)
                     .ok()
                     .map(|it| it.is_some())
             };
@@ -161,7 +161,7 @@ fn retired_entries<'s>(
 pub(super) fn merge_rows(
     scanned: &ScannedLedger,
     disk: EntriesOnDisk,
-    pins: Option<&Pins>,
+    pins: Option<&dyn Pins>,
     zone: Zone,
 ) -> Vec<TimelineRow> {
     let mut rows = Vec::new();
@@ -186,7 +186,7 @@ pub(super) fn merge_rows(
     }
     for row in &mut rows {
         if let TimelineRow::Entry(entry) = row {
-            entry.is_pinned = pins.is_some_and(|pins| pins.contains(&entry.path));
+            entry.is_pinned = pins.is_some_and(|pins| pins.entries().contains(&entry.path));
         }
     }
     rows

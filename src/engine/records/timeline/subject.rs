@@ -7,7 +7,7 @@ use super::TimelineSubject;
 use crate::archive::{WrittenEntry, agent_directory_of, has_scratch_header};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::engine::records::Timelines;
-use crate::store::file::entry_directories::EntryDirectory;
+use crate::store::entries::directories::EntryDirectory;
 
 /// Bytes of an entry that are read to find its header.
 pub(super) const MAX_HEADER_BYTES: u64 = 4096;

@@ -25,6 +25,7 @@ use crate::engine::runs::push::DividedMemory;
 use crate::engine::runs::undo::InstallSource;
 use crate::engine::watch::classify::{Classification, MemoryAccumulator, describe_oversize};
 use crate::store::agent_history::AgentHistory;
+use crate::store::entries::EntryDraft;
 use crate::store::record::{FileChange, FileState, RunEvent};
 use crate::store::versions::VersionDraft;
 use crate::transport::{
@@ -248,7 +249,7 @@ impl<'a> MemoryCapture<'_, 'a> {
         Ok(match object {
             MemoryObject::Absent => PendingEntry::None,
             MemoryObject::Special(special) => PendingEntry::Draft(
-                Box::new(self.draft_description(agent, special, now)?),
+                self.draft_description(agent, special, now)?,
                 EntryKind::Special,
             ),
             MemoryObject::File(_) => match self.find_reusable_entry(agent, queued, event)? {
@@ -318,12 +319,13 @@ impl<'a> MemoryCapture<'_, 'a> {
         change.entry = match std::mem::replace(&mut captured.entry, PendingEntry::None) {
             PendingEntry::None => None,
             PendingEntry::Reused(written) => {
-                unsynced.extend(runs.context.archive().open_unsynced(&written.path)?);
+                unsynced.extend(runs.context.entries().open_unsynced(&written.path)?);
                 Some(written)
             }
-            PendingEntry::Draft(mut draft, kind) => {
-                let written = draft.assign_name(kind, captured.captured_at)?;
-                unsynced.push(draft.unsynced_directory());
+            PendingEntry::Draft(draft, kind) => {
+                let local = captured.captured_at.naive_local();
+                let (written, name) = draft.assign_name(kind, local)?;
+                unsynced.extend(name);
                 Some(written)
             }
         };
@@ -411,7 +413,7 @@ impl<'a> MemoryCapture<'_, 'a> {
         });
         let entry = same.map(|past| past.entry);
         Ok(entry.filter(|entry| {
-            let found = self.run.context().archive().digest_entry(&entry.path);
+            let found = self.run.context().entries().digest(&entry.path);
             let is_allowed_place =
                 !agent.archive_findings.has_quarantine() || is_quarantined(&entry.path);
             let is_clean = || {
@@ -432,7 +434,7 @@ impl<'a> MemoryCapture<'_, 'a> {
         agent: &Agent,
         special: &SpecialFile,
         now: DateTime<FixedOffset>,
-    ) -> Result<archive::EntryDraft, Error> {
+    ) -> Result<Box<dyn EntryDraft>, Error> {
         let mut draft = self.run.runs.scanner.start_entry(agent)?;
         let after = match special {
             SpecialFile::Leased => {
@@ -531,7 +533,7 @@ impl Captured {
     /// Returns the contents to sync before entry and versions get their names.
     pub(super) fn unsynced_contents(&self) -> impl Iterator<Item = UnsyncedObject> {
         let entry = match &self.entry {
-            PendingEntry::Draft(draft, _) => Some(draft.unsynced_content()),
+            PendingEntry::Draft(draft, _) => draft.unsynced_content(),
             _ => None,
         };
         let drafts = self.versions.iter();

@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use chrono::{DateTime, FixedOffset};
 
-use crate::archive::{self, EntryDraft, EntryKind, WrittenEntry};
+use crate::archive::{self, EntryKind, WrittenEntry};
 use crate::base::digest::Digest;
 use crate::base::error::Error;
 use crate::boundary::Baseline;
 use crate::config::Agent;
 use crate::engine::watch::Scanner;
 use crate::engine::watch::classify::{Classification, MemoryAccumulator, classify, window_size};
+use crate::store::entries::EntryDraft;
 use crate::store::record::FileState;
 
 /// The baselines that a memory is classified against.
@@ -26,13 +27,16 @@ impl References {
     }
 }
 
+/// An entry in progress, and what it will hold.
+type KnownDraft = (Box<dyn EntryDraft>, EntryKind);
+
 /// The entry of a memory before it has its name.
 pub(super) enum PendingEntry {
     /// The memory holds no bytes of the agent.
     None,
     /// An earlier run has archived the same memory.
     Reused(WrittenEntry),
-    Draft(Box<EntryDraft>, EntryKind),
+    Draft(Box<dyn EntryDraft>, EntryKind),
 }
 
 impl PendingEntry {
@@ -133,7 +137,7 @@ pub(super) struct EntryWriter<'i> {
     header: String,
     references: &'i References,
     window: usize,
-    draft: Option<(EntryDraft, EntryKind)>,
+    draft: Option<KnownDraft>,
 }
 
 impl<'i> EntryWriter<'i> {
@@ -178,7 +182,7 @@ impl<'i> EntryWriter<'i> {
         &self,
         reading: &MemoryAccumulator,
         classification: &Classification,
-    ) -> Result<Option<(EntryDraft, EntryKind)>, Error> {
+    ) -> Result<Option<KnownDraft>, Error> {
         let Some(kind) = classification.entry_kind else {
             return Ok(None);
         };
@@ -204,7 +208,7 @@ impl<'i> EntryWriter<'i> {
         Ok(match self.draft {
             Some((draft, kind)) => {
                 draft.start_writeback();
-                PendingEntry::Draft(Box::new(draft), kind)
+                PendingEntry::Draft(draft, kind)
             }
             None => PendingEntry::None,
         })

@@ -137,7 +137,7 @@ impl EntryScreening<'_, '_> {
         if matches!(journal, EntryJournal::LeftForNextRun) || self.is_recorded(agent, entry) {
             return;
         }
-        match self.run.context().archive().release_entry(entry) {
+        match self.run.context().entries().release(entry) {
             Ok(released) => placed.entry = released,
             Err(error) => {
                 let path = entry.path.display();
@@ -168,12 +168,8 @@ impl EntryScreening<'_, '_> {
             return;
         };
         let path = &placed.entry.path;
-        match self
-            .run
-            .context()
-            .archive()
-            .write_redacted_copy(path, &text)
-        {
+        let entries = self.run.context().entries();
+        match entries.write_redacted_copy(path, &text) {
             Ok(copy) => placed.copy = Some(copy),
             Err(error) => {
                 let problem = format!("no redacted copy of {}: {error}", path.display());
@@ -227,12 +223,8 @@ impl EntryScreening<'_, '_> {
             released,
         } in released
         {
-            if let Err(error) = self
-                .run
-                .context()
-                .archive()
-                .end_release(quarantined, released)
-            {
+            let entries = self.run.context().entries();
+            if let Err(error) = entries.end_release(quarantined, released) {
                 self.run.report_error(error);
             }
         }

@@ -203,7 +203,7 @@ impl Settlement<'_, '_> {
                 .draft_description(self.agent, special, now)?;
             change
                 .late_entries
-                .push(draft.finish(EntryKind::Special, now)?);
+                .push(draft.finish(EntryKind::Special, now.naive_local())?);
         }
         Ok(())
     }
@@ -309,7 +309,7 @@ impl Settlement<'_, '_> {
         let now = self.run.context().clock().now();
         let mut draft = self.run.runs.scanner.start_entry(self.agent)?;
         let file = read(&mut |bytes| draft.write(bytes))?;
-        let written = draft.finish(EntryKind::Late, now)?;
+        let written = draft.finish(EntryKind::Late, now.naive_local())?;
         Ok(Inspection::Archived(Box::new(written), file.attributes))
     }
 
@@ -343,7 +343,7 @@ impl Settlement<'_, '_> {
             size,
             whole_digest: whole.finish(),
         };
-        let now = self.run.context().clock().now();
+        let now = self.run.context().clock().now().naive_local();
         let written = draft.finish(EntryKind::Appended, now)?.with_base(base);
         Ok(Some(Inspection::Archived(
             Box::new(written),

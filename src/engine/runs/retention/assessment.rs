@@ -15,9 +15,10 @@ use super::dates::RetentionDates;
 use super::ledger_facts::{EntryRecord, LedgerFacts, LedgerQuery};
 use super::scope::RetentionScope;
 use super::unused_versions::VersionCandidates;
-use crate::archive::{ArchiveEntry, PinFault, Pins, agent_directory_of};
+use crate::archive::{ArchiveEntry, agent_directory_of};
 use crate::base::error::{Error, Result};
 use crate::engine::runs::Retention;
+use crate::store::entries::{PinFault, Pins};
 
 /// Why retention keeps an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -143,8 +144,8 @@ impl Retention {
         if candidates.is_empty() && versions.is_empty() {
             return Ok(assessment);
         }
-        let pins = Pins::read(self.context.archive())?;
-        let is_pinned = |it: &Candidate| pins.contains(&it.entry.path);
+        let pins = self.context.entries().pins()?;
+        let is_pinned = |it: &Candidate| pins.entries().contains(&it.entry.path);
         if matches!(depth, Depth::Old) && versions.is_empty() && candidates.iter().all(is_pinned) {
             return Ok(assessment);
         }
@@ -156,10 +157,10 @@ impl Retention {
             versions: versions.digests(),
             version_limit: dates.expiry_limit().unwrap_or(dates.age_limit()),
             now: dates.now,
-            pins: &pins,
+            pins: &*pins,
         })?;
         let faults = pins.find_faults();
-        let judge = Judge::new(self, scope, dates, &pins, &assessment.facts, &faults);
+        let judge = Judge::new(self, scope, dates, &*pins, &assessment.facts, &faults);
         let mut kept_by_faults = vec![0; faults.len()];
         let records = assessment.facts.entries.iter();
         let judged = candidates.into_iter().zip(records);
@@ -192,10 +193,10 @@ impl Retention {
             let listed = match depth {
                 Depth::Old => self
                     .context
-                    .archive()
-                    .expired_entries(directory, limit, dates.zone, keeps_newest)
+                    .entries()
+                    .list_expired(directory, limit, dates.zone, keeps_newest)
                     .map(|entries| entries.into_iter().map(|it| (it, 0)).collect()),
-                Depth::All => self.context.archive().list_entries_with_usage(directory),
+                Depth::All => self.context.entries().list_with_usage(directory),
             };
             let listed: Vec<(ArchiveEntry, u64)> = match listed {
                 Ok(listed) => listed,
@@ -232,7 +233,7 @@ impl Retention {
             let claimed: HashSet<&Path> = claimed.map(Path::new).collect();
             directories = self
                 .context
-                .archive()
+                .entries()
                 .unclaimed_directories(&|directory| claimed.contains(directory))?;
             directories.insert(PathBuf::new());
         }
@@ -255,7 +256,7 @@ struct Judge<'j> {
     retention: &'j Retention,
     scope: &'j RetentionScope<'j>,
     dates: &'j RetentionDates,
-    pins: &'j Pins,
+    pins: &'j dyn Pins,
     facts: &'j LedgerFacts,
     faults: &'j [PinFault],
     /// The agents of the config, by their directory.
@@ -270,7 +271,7 @@ impl<'j> Judge<'j> {
         retention: &'j Retention,
         scope: &'j RetentionScope<'j>,
         dates: &'j RetentionDates,
-        pins: &'j Pins,
+        pins: &'j dyn Pins,
         facts: &'j LedgerFacts,
         faults: &'j [PinFault],
     ) -> Judge<'j> {
@@ -408,7 +409,7 @@ impl<'j> Judge<'j> {
         let is_newest =
             candidate.is_newest || record.is_some_and(|record| record.is_newest) && !is_of_growing;
         let has_failed = || owners.iter().any(|it| self.scope.has_failed(it));
-        let reason = if self.pins.contains(&candidate.entry.path) {
+        let reason = if self.pins.entries().contains(&candidate.entry.path) {
             KeepReason::Pinned
         } else if record.is_some_and(|record| record.is_part_of_pinned) {
             KeepReason::NeededByPin

@@ -11,7 +11,7 @@ use crate::base::digest::Digest;
 use crate::base::error::{Error, Result};
 use crate::engine::runs::Retention;
 use crate::engine::runs::plan::RetentionPlan;
-use crate::store::file::lock::ArchiveLock;
+use crate::store::entries::EntryDeletion;
 use crate::store::record::{MAX_NAMES_PER_RECORD, Operation, RunEvent};
 use crate::store::versions::StoredVersion;
 
@@ -102,7 +102,7 @@ impl Retention {
         scope: &RetentionScope<'_>,
     ) -> Result<Deletion> {
         // A process that pins an entry now waits, and then finds it deleted.
-        let _lock = ArchiveLock::Pins.acquire(self.context.archive(), self.context.clock())?;
+        let deletable = self.context.entries().lock_for_deletion()?;
         let dates = self.retention_dates()?;
         let mut expired = self.find_expired_at(scope, &dates, shown_plan.is_full_check)?;
         let paths: HashSet<&Path> = shown_plan.entries.iter().map(PathBuf::as_path).collect();
@@ -118,7 +118,7 @@ impl Retention {
         let mut has_recorded = false;
         // On a full disk, what one record names has to be gone before there is space for the next.
         for part in expired.split() {
-            match self.record_deletion(run, &part) {
+            match self.delete_part(run, &part, &*deletable, &mut deletion) {
                 Ok(()) => has_recorded = true,
                 Err(error) if has_recorded => {
                     deletion.errors.push(error);
@@ -126,7 +126,6 @@ impl Retention {
                 }
                 Err(error) => return Err(error),
             }
-            self.delete_recorded(&part, &mut deletion);
             if let Err(moved) = self.context.archive().check_root() {
                 deletion.errors.push(moved);
                 break;
@@ -135,45 +134,42 @@ impl Retention {
         Ok(deletion)
     }
 
-    /// Records that entries or versions are about to be deleted.
-    fn record_deletion(&self, run: &str, part: &ExpiredPart<'_>) -> Result<()> {
+    /// Records that entries or versions are about to be deleted, and deletes them.
+    ///
+    /// # Errors
+    /// They cannot be recorded; none of them was deleted.
+    fn delete_part(
+        &self,
+        run: &str,
+        part: &ExpiredPart<'_>,
+        deletable: &dyn EntryDeletion,
+        deletion: &mut Deletion,
+    ) -> Result<()> {
         let (trigger, user) = (self.context.trigger(), self.context.user());
         let mut event = RunEvent::for_archive(run, Operation::Retire, trigger, user);
-        match part {
+        let recorded = match part {
             ExpiredPart::Entries(entries) => {
                 let days = self.context.config().general.archive_retention_days;
                 event.retired_entries = entries.iter().map(|entry| entry.path.clone()).collect();
                 event.note = Some(describe_older_entries(entries.len(), days));
+                deletable.retire(event, entries).map(|retired| {
+                    deletion.entries.extend(retired.deleted);
+                    deletion.errors.extend(retired.errors);
+                })
             }
             ExpiredPart::Versions(versions) => {
                 event.retired_versions = versions.iter().map(|version| version.digest).collect();
                 event.note = Some(describe_unused_versions(versions.len()));
-            }
-        }
-        let recorded = self.context.ledger().append(vec![event]);
-        recorded.map_err(|error| self.context.explain_unrecorded_deletion(error))
-    }
-
-    fn delete_recorded(&self, part: &ExpiredPart<'_>, deletion: &mut Deletion) {
-        match part {
-            ExpiredPart::Entries(entries) => {
-                for entry in *entries {
-                    match self.context.archive().delete_entry(entry) {
-                        Ok(true) => deletion.entries.push(entry.path.clone()),
-                        Ok(false) => {}
-                        // One error about the archive stands for all entries that stay.
-                        Err(_) if self.context.archive().check_root().is_err() => return,
-                        Err(error) => deletion.errors.push(error),
+                let recorded = self.context.ledger().append(vec![event]);
+                recorded.map(|()| match self.delete_versions(versions, deletion) {
+                    Err(error) if self.context.archive().check_root().is_ok() => {
+                        deletion.errors.push(error);
                     }
-                }
+                    _ => {}
+                })
             }
-            ExpiredPart::Versions(versions) => match self.delete_versions(versions, deletion) {
-                Err(error) if self.context.archive().check_root().is_ok() => {
-                    deletion.errors.push(error)
-                }
-                _ => {}
-            },
-        }
+        };
+        recorded.map_err(|error| self.context.explain_unrecorded_deletion(error))
     }
 
     /// Deletes recorded versions, except those that another process has begun to rely on since.

@@ -8,11 +8,11 @@ use chrono::{DateTime, FixedOffset};
 use super::dates;
 use super::ledger_facts::{LedgerFacts, LedgerQuery};
 use crate::archive::search::{EntryFacts, EntryFilter};
-use crate::archive::{ArchiveEntry, Pins, agent_directory_of};
+use crate::archive::{ArchiveEntry, agent_directory_of};
 use crate::base::error::{Error, Result};
 use crate::engine::runs::Retention;
 use crate::lint::ScanSummary;
-use crate::store::file::entry_directories::EntryDirectory;
+use crate::store::entries::directories::EntryDirectory;
 
 /// An entry, and the reasons to keep it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,10 +63,10 @@ impl Retention {
         let directories = self.named_directories(agents)?;
         let mut entries = Vec::new();
         for directory in &directories {
-            let listed = self.context.archive().list_entries(&directory.path)?;
+            let listed = self.context.entries().list(&directory.path)?;
             entries.extend(listed.into_iter().map(|entry| (directory, entry)));
         }
-        let pins = Pins::read(self.context.archive())?;
+        let pins = self.context.entries().pins()?;
         let now = self.context.clock().now();
         let limit = now - dates::days(self.context.config().general.archive_retention_days);
         let facts = self.read_ledger_facts(&LedgerQuery {
@@ -77,7 +77,7 @@ impl Retention {
             versions: HashSet::new(),
             version_limit: limit,
             now,
-            pins: &pins,
+            pins: &*pins,
         });
         // The entries can be listed, and copied, without the ledger.
         let (facts, ledger_error) = facts.map_or_else(
@@ -89,7 +89,7 @@ impl Retention {
         let mut statuses = Vec::new();
         let all = entries.into_iter().zip(facts.entries).enumerate();
         for (place, ((directory, entry), record)) in all {
-            let is_pinned = pins.contains(&entry.path);
+            let is_pinned = pins.entries().contains(&entry.path);
             let recorded = record.as_ref().and_then(|it| facts.agents.get(it.agent));
             let recorded = recorded.map(|agent| agent.name.clone());
             let has_left = directory.has_left();
@@ -168,7 +168,7 @@ impl Retention {
             is_named
                 && self
                     .context
-                    .archive()
+                    .entries()
                     .has_hidden_quarantine(&directory.path)
         });
         Ok(directories.iter().map(EntryDirectory::label).collect())

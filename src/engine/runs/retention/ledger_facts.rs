@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 use chrono::{DateTime, FixedOffset};
 
 use super::record_dates::{RecordDates, RecordPlace};
-use crate::archive::{self, Archive, EntryKind, Pins, agent_directory_of, parse_entry_name};
+use crate::archive::{EntryKind, agent_directory_of, parse_entry_name};
 use crate::base::digest::Digest;
 use crate::base::error::Result;
 use crate::boundary::BoundaryRule;
 use crate::engine::runs::Retention;
 use crate::lint::ScanSummary;
+use crate::store::entries::{Entries, EntryObject, Pins};
 use crate::store::record::{FileState, LedgerRecord, Operation, Outcome, RunEvent};
 use crate::store::unchanged_agents::UnchangedAgents;
 
@@ -31,7 +32,7 @@ pub(super) struct LedgerQuery<'q> {
     /// The present time: records after it say nothing about the age of others.
     pub now: DateTime<FixedOffset>,
     /// The pinned entries.
-    pub pins: &'q Pins,
+    pub pins: &'q dyn Pins,
 }
 
 /// What the ledger records about one entry.
@@ -95,7 +96,7 @@ impl LedgerFacts {
 
 /// A pass over the ledger.
 struct LedgerPass<'q> {
-    archive: &'q Archive,
+    entries: &'q dyn Entries,
     query: &'q LedgerQuery<'q>,
     entry_places: HashMap<&'q Path, usize>,
     agent_places: HashMap<String, usize>,
@@ -116,10 +117,10 @@ struct LedgerPass<'q> {
 }
 
 impl<'q> LedgerPass<'q> {
-    fn new(archive: &'q Archive, query: &'q LedgerQuery<'q>) -> LedgerPass<'q> {
+    fn new(entries: &'q dyn Entries, query: &'q LedgerQuery<'q>) -> LedgerPass<'q> {
         let places = query.entries.iter().enumerate();
         LedgerPass {
-            archive,
+            entries,
             query,
             entry_places: places.map(|(place, path)| (*path, place)).collect(),
             agent_places: HashMap::new(),
@@ -130,7 +131,7 @@ impl<'q> LedgerPass<'q> {
             entry_records: vec![None; query.entries.len()],
             agent_records: Vec::new(),
             version_records: HashMap::new(),
-            has_pinned_part: query.pins.entries().any(is_appended),
+            has_pinned_part: query.pins.entries().iter().any(|it| is_appended(it)),
             chains: HashMap::new(),
             pinned_chains: HashSet::new(),
             file_versions: HashMap::new(),
@@ -199,7 +200,7 @@ impl<'q> LedgerPass<'q> {
             if !self.facts.directories.contains(directory) {
                 self.facts.directories.insert(directory.to_path_buf());
             }
-            if written.base.is_some() && self.query.pins.contains(&written.path) {
+            if written.base.is_some() && self.query.pins.entries().contains(&written.path) {
                 self.pinned_chains.insert((event.run.clone(), agent));
             }
             let Some(place) = self.entry_places.get(written.path.as_path()).copied() else {
@@ -293,8 +294,8 @@ impl<'q> LedgerPass<'q> {
     /// Whether an entry of the record exists: its undo needs the version that it was split by.
     fn has_existing_entry(&self, event: &RunEvent) -> bool {
         event.entries().any(|written| {
-            let path = self.archive.root().join(&written.path);
-            archive::is_below_archive(&written.path) && std::fs::symlink_metadata(path).is_ok()
+            let found = self.entries.probe(&written.path);
+            found.is_ok_and(|it| it != EntryObject::Absent)
         })
     }
 
@@ -357,7 +358,7 @@ impl Retention {
     /// The ledger cannot be read, or its chain is broken.
     pub(super) fn read_ledger_facts(&self, query: &LedgerQuery<'_>) -> Result<LedgerFacts> {
         let boot = self.context.clock().boot_time();
-        let mut pass = LedgerPass::new(self.context.archive(), query);
+        let mut pass = LedgerPass::new(self.context.entries(), query);
         self.context
             .ledger()
             .records(None, None)?

@@ -430,7 +430,7 @@ impl Retention {
         let mut errors = assessment.unreadable.clone();
         for error in others
             .into_iter()
-            .filter_map(|it| self.context.archive().list_entries(it).err())
+            .filter_map(|it| self.context.entries().list(it).err())
         {
             if !errors.contains(&error) {
                 errors.push(error);

@@ -3,16 +3,15 @@
 //! with records that are appended later.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use chrono::{DateTime, FixedOffset};
 
-use crate::archive;
 use crate::base::error::{Error, Result};
 use crate::config::Agent;
 use crate::engine::context::Context;
 use crate::store::address::RecordedAddress;
+use crate::store::entries::EntryObject;
 use crate::store::record::{FileState, LedgerPosition, LedgerRecord, Operation, RunEvent};
 use crate::transport::ObjectId;
 
@@ -363,8 +362,8 @@ impl AgentRecords {
         context: &Context,
         entry: &Path,
     ) -> Option<&(DateTime<FixedOffset>, String)> {
-        let path = context.archive().root().join(entry);
-        let is_there = archive::is_below_archive(entry) && fs::symlink_metadata(path).is_ok();
+        let found = context.entries().probe(entry);
+        let is_there = found.is_ok_and(|it| it != EntryObject::Absent);
         self.retired_entries.get(entry).filter(|_| !is_there)
     }
 

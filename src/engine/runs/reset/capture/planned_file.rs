@@ -1,7 +1,7 @@
 //! Reads a file that an edit is about to change, and writes its entry in one pass.
 
 use super::{Captured, MemoryCapture, inode_of, read_object, set_state_before};
-use crate::archive::{EntryDraft, EntryKind};
+use crate::archive::EntryKind;
 use crate::base::error::{Error, ErrorKind};
 use crate::config::Agent;
 use crate::engine::runs::content::Replacement;
@@ -10,6 +10,7 @@ use crate::engine::runs::reset::early_end::EarlyEnd;
 use crate::engine::runs::reset::entry_writer::PendingEntry;
 use crate::engine::runs::undo::InstallSource;
 use crate::engine::watch::classify::MemoryAccumulator;
+use crate::store::entries::EntryDraft;
 use crate::store::record::{FileChange, FileState};
 use crate::transport::{MemoryDirectory, MemoryObject};
 
@@ -29,7 +30,7 @@ impl MemoryCapture<'_, '_> {
     ) -> Result<(Captured, Option<String>), EarlyEnd> {
         let runs = self.run.runs;
         let mut reading = MemoryAccumulator::default();
-        let mut draft: Option<EntryDraft> = None;
+        let mut draft: Option<Box<dyn EntryDraft>> = None;
         let (object, attributes) = match directory {
             None => (MemoryObject::Absent, None),
             Some(directory) => read_object(directory, may_wait_for_lease, &mut |bytes| {
@@ -71,7 +72,7 @@ impl MemoryCapture<'_, '_> {
             scratch_lines: 0,
             entry: draft.map_or(PendingEntry::None, |draft| {
                 draft.start_writeback();
-                PendingEntry::Draft(Box::new(draft), EntryKind::FullBackup)
+                PendingEntry::Draft(draft, EntryKind::FullBackup)
             }),
             versions: Vec::new(),
             append_offset: None,

@@ -1,16 +1,13 @@
 //! Directories of the archive, the agents whose entries are in them, and entries at typed paths.
 
 use std::collections::BTreeMap;
-use std::io::{self, Read};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use crate::archive::{ArchiveEntry, QUARANTINE_DIRECTORY_NAME, WrittenEntry};
-use crate::base::digest::Hasher;
-use crate::base::durable;
+use crate::archive::{self, ArchiveEntry, WrittenEntry};
 use crate::base::error::{Error, ErrorKind, PathContext, Result};
 use crate::config::Agent;
-use crate::store::file::Entries;
-use crate::store::journal::Journals;
+use crate::store::entries::Entries;
 
 /// A directory of the archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,7 +47,7 @@ impl EntryDirectory {
     }
 }
 
-impl Entries {
+impl dyn Entries + '_ {
     /// Returns the directories of all agents, those of agents that left the config, and `archive_dir`
     /// itself if it has entries.
     ///
@@ -58,20 +55,17 @@ impl Entries {
     /// The archive cannot be read.
     pub fn entry_directories(&self) -> Result<Vec<EntryDirectory>> {
         let mut by_path: BTreeMap<PathBuf, Vec<String>> = BTreeMap::new();
-        for agent in &self.controller.config().agents {
+        for agent in &self.controller().config().agents {
             let agents = by_path
                 .entry(PathBuf::from(&agent.archive_subdir))
                 .or_default();
             agents.push(agent.name.clone());
         }
         let is_claimed = |directory: &Path| by_path.contains_key(directory);
-        let unclaimed = self
-            .controller
-            .archive()
-            .unclaimed_directories(&is_claimed)?;
+        let unclaimed = self.unclaimed_directories(&is_claimed)?;
         by_path.extend(unclaimed.into_iter().map(|path| (path, Vec::new())));
         // An error here is one of every other directory as well.
-        let own_entries = self.controller.archive().list_entries(Path::new(""));
+        let own_entries = self.list(Path::new(""));
         if own_entries.is_ok_and(|entries| !entries.is_empty()) {
             by_path.entry(PathBuf::new()).or_default();
         }
@@ -83,7 +77,7 @@ impl Entries {
 
     /// Returns the agents of the config that have their entries in a directory.
     pub(crate) fn agents_of_directory(&self, directory: &Path) -> Vec<&str> {
-        let agents = self.controller.config().agents.iter();
+        let agents = self.controller().config().agents.iter();
         let here = agents.filter(|it| Path::new(&it.archive_subdir) == directory);
         here.map(|it| it.name.as_str()).collect()
     }
@@ -92,58 +86,21 @@ impl Entries {
     ///
     /// # Errors
     /// There is none, or the archive cannot be read.
-    pub fn find_entry(&self, typed: &Path) -> Result<ArchiveEntry> {
-        self.controller.archive().check_expected()?;
-        let path = self.controller.archive().resolve_typed_path(typed);
-        let found = path
-            .map(|path| self.controller.archive().find_entry(&path))
-            .transpose()?;
-        found
-            .flatten()
-            .ok_or_else(|| self.unknown_entry_error(typed))
-    }
-
-    /// The error of a typed path that leads to no entry.
-    pub(crate) fn unknown_entry_error(&self, typed: &Path) -> Error {
-        let message = format!("no entry {} in the archive", typed.display());
-        let list = self.controller.command_line("archive list");
-        Error::new(ErrorKind::User, message).with_hint(format!("run `{list}` to list all entries"))
-    }
-
-    /// Removes what killed processes left in the directories of these agents' entries and in the
-    /// program's own, except files that a journal names: recovery settles these. Returns why it could
-    /// not remove some.
-    pub(crate) fn remove_stale_files<'a>(
-        &self,
-        agents: impl Iterator<Item = &'a Agent>,
-        journals: &dyn Journals,
-    ) -> Vec<Error> {
-        let archive = self.controller.archive();
-        archive.remove_leftovers(&[]);
-        let entries = agents.flat_map(|agent| {
-            let directory = archive.root().join(&agent.archive_subdir);
-            let quarantine = directory.join(QUARANTINE_DIRECTORY_NAME);
-            let has_quarantine = agent.archive_findings.has_quarantine();
-            [Some(directory), has_quarantine.then_some(quarantine)]
-        });
-        let own = ["", "tx", "baselines"].map(|name| archive.program_path(name));
-        let directories = own.into_iter().chain(entries.flatten());
-        let now = self.controller.clock().now().into();
-        let removed = directories.map(|directory| {
-            durable::remove_stale_files(&directory, now, || journals.random_names())
-        });
-        removed.filter_map(Result::err).collect()
+    pub fn find_typed(&self, typed: &Path) -> Result<ArchiveEntry> {
+        self.controller().archive().check_expected()?;
+        let path = self.resolve_typed(typed);
+        let found = path.map(|path| self.find(&path)).transpose()?;
+        let unknown = || self.controller().unknown_entry_error(typed);
+        found.flatten().ok_or_else(unknown)
     }
 
     /// Returns the archive directory of an agent, and the number and total size of its entries.
     pub fn archive_usage(&self, agent: &Agent) -> (PathBuf, Result<(usize, u64)>) {
         let subdir = Path::new(&agent.archive_subdir);
         let usage = self
-            .controller
-            .archive()
-            .list_entries(subdir)
+            .list(subdir)
             .map(|entries| (entries.len(), entries.iter().map(|entry| entry.size).sum()));
-        (self.controller.archive().root().join(subdir), usage)
+        (self.location(subdir), usage)
     }
 
     /// Reads the beginning of an entry, up to `max_bytes` bytes, and checks the digest of all of it
@@ -152,29 +109,18 @@ impl Entries {
     /// # Errors
     /// The entry cannot be read, or its digest differs.
     pub fn read_entry(&self, written: &WrittenEntry, max_bytes: usize) -> Result<Vec<u8>> {
-        let path = self.controller.archive().root().join(&written.path);
-        let mut file = self.controller.archive().open_entry(&written.path)?;
+        let path = self.location(&written.path);
+        let mut file = self.open(&written.path)?;
         let mut bytes = Vec::new();
         (&mut file)
             .take(max_bytes as u64)
             .read_to_end(&mut bytes)
             .with_path("read", &path)?;
-        let mut hasher = Hasher::default();
-        hasher.update(&bytes);
-        let mut buffer = vec![0; 128 * 1024];
-        loop {
-            match file.read(&mut buffer) {
-                Ok(0) => break,
-                Ok(count) => hasher.update(&buffer[..count]),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(Error::from_io("read", &path, &error)),
-            }
-        }
-        if hasher.finish() == written.digest {
+        if archive::digest_reader(bytes.as_slice().chain(file), &path)? == written.digest {
             return Ok(bytes);
         }
         let message = format!("{} does not match its digest in the ledger", path.display());
-        let verify = self.controller.command_line("verify");
+        let verify = self.controller().command_line("verify");
         Err(Error::new(ErrorKind::Integrity, message)
             .with_hint(format!("run `{verify}` to check all entries")))
     }

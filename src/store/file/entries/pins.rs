@@ -8,70 +8,35 @@
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
-use std::fmt;
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-use super::{Archive, PROGRAM_DIRECTORY_NAME, agent_directory_of};
+use super::FileEntries;
+use crate::archive::{PROGRAM_DIRECTORY_NAME, agent_directory_of, is_below_archive};
 use crate::base::durable;
 use crate::base::error::{self, Error, Result};
+use crate::store::entries::{Entries, PinFault, Pins};
 
 /// Name of the file in the program's own directory.
 const PINS_FILE_NAME: &str = "pins";
 
 /// The pins of an archive. To change them, hold the lock of the pins from before the read until
 /// after the write.
-#[derive(Clone, Debug)]
-pub struct Pins {
-    archive: Archive,
+pub(crate) struct FilePins {
+    entries: FileEntries,
     lines: Vec<Vec<u8>>,
     pinned_entries: HashSet<PathBuf>,
 }
 
-/// A line of the pins file that names no entry.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PinFault {
-    /// The pins file.
-    pub pins_path: PathBuf,
-    /// The line's number, from 1.
-    pub line: usize,
-    /// Its text.
-    pub text: String,
-    /// The directory of the archive that it may concern; none where that is unknown, so that it may
-    /// concern any.
-    pub directory: Option<PathBuf>,
-    /// Why the entry could not be checked, if that is the reason.
-    pub error: Option<Error>,
-}
-
-impl PinFault {
-    /// Returns whether the line may have been meant for this entry.
-    pub fn may_concern(&self, entry: &Path) -> bool {
-        let directory = self.directory.as_deref();
-        directory.is_none_or(|directory| agent_directory_of(entry) == directory)
-    }
-}
-
-impl fmt::Display for PinFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (path, line, text) = (self.pins_path.display(), self.line, &self.text);
-        write!(f, "line {line} of {path} names no entry: {text}")?;
-        match &self.error {
-            Some(error) => write!(f, " ({error})"),
-            None => Ok(()),
-        }
-    }
-}
-
-impl Pins {
+impl FilePins {
     /// Reads the pins of an archive.
     ///
     /// # Errors
     /// The system's error. Without a pins file no entry is pinned.
-    pub fn read(archive: &Archive) -> Result<Pins> {
-        archive.check_expected()?;
-        let path = archive.program_path(PINS_FILE_NAME);
+    pub fn read(entries: &FileEntries) -> Result<FilePins> {
+        entries.archive().check_expected()?;
+        let path = entries.archive().program_path(PINS_FILE_NAME);
         let text = match durable::read_own_file(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(Error::from_io("read the pins", &path, &error)),
@@ -79,8 +44,8 @@ impl Pins {
         };
         let mut lines: Vec<Vec<u8>> = text.split(|byte| *byte == b'\n').map(Vec::from).collect();
         lines.pop_if(|last| last.is_empty());
-        let mut pins = Pins {
-            archive: archive.clone(),
+        let mut pins = FilePins {
+            entries: entries.clone(),
             lines,
             pinned_entries: HashSet::new(),
         };
@@ -99,57 +64,19 @@ impl Pins {
             return None;
         }
         let path = Path::new(OsStr::from_bytes(text));
-        let below = path.strip_prefix(self.archive.root()).unwrap_or(path);
+        let below = path
+            .strip_prefix(self.entries.archive().root())
+            .unwrap_or(path);
         let is_plain = below
             .components()
             .all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
         let resolved = if is_plain {
             None
         } else {
-            self.archive.resolve_typed_path(path)
+            self.entries.resolve_typed(path)
         };
         let parts = below.components();
         Some(resolved.unwrap_or_else(|| parts.filter(|it| *it != Component::CurDir).collect()))
-    }
-
-    /// Returns the lines that name no entry.
-    pub fn find_faults(&self) -> Vec<PinFault> {
-        let numbered = self.lines.iter().enumerate();
-        let fault = |(number, line): (usize, &Vec<u8>)| {
-            let entry = self.entry_of_line(line)?;
-            let error = match self.archive.find_entry(&entry) {
-                Ok(Some(_)) => return None,
-                Ok(None) => None,
-                Err(error) => Some(error),
-            };
-            let is_known = |directory: &&Path| {
-                let path = self.archive.root().join(directory);
-                super::is_below_archive(directory) && durable::is_directory_no_symlinks(&path)
-            };
-            // An entry in quarantine may have got its name in the directory above.
-            let directory = entry
-                .parent()
-                .map(|_| agent_directory_of(&entry))
-                .filter(is_known);
-            Some(PinFault {
-                pins_path: self.archive.program_path(PINS_FILE_NAME),
-                line: number + 1,
-                text: String::from_utf8_lossy(line.trim_ascii()).into_owned(),
-                directory: directory.map(Path::to_path_buf),
-                error,
-            })
-        };
-        numbered.filter_map(fault).collect()
-    }
-
-    /// Returns whether an entry is pinned.
-    pub fn contains(&self, entry: &Path) -> bool {
-        self.pinned_entries.contains(entry)
-    }
-
-    /// Returns the paths of the pinned entries.
-    pub fn entries(&self) -> impl Iterator<Item = &Path> {
-        self.pinned_entries.iter().map(PathBuf::as_path)
     }
 
     /// Pins an entry; false when it is already pinned.
@@ -157,7 +84,7 @@ impl Pins {
     /// # Errors
     /// No line of the file can name the entry.
     pub fn add(&mut self, entry: &Path) -> Result<bool> {
-        if self.contains(entry) {
+        if self.pinned_entries.contains(entry) {
             return Ok(false);
         }
         self.lines.push(self.line_of_entry(entry)?);
@@ -191,7 +118,8 @@ impl Pins {
     /// # Errors
     /// The system's error; the pins are then unchanged. [`error::ErrorKind::Integrity`]: the file
     /// does not say what was written.
-    pub fn write(&self, archive: &Archive) -> Result<()> {
+    pub fn write(&self) -> Result<()> {
+        let archive = self.entries.archive();
         archive.open_or_create_directory(PROGRAM_DIRECTORY_NAME.as_ref())?;
         let mut text = self.lines.join(&b'\n');
         if !text.is_empty() {
@@ -199,11 +127,46 @@ impl Pins {
         }
         let path = archive.program_path(PINS_FILE_NAME);
         archive.replace_program_file(&path, &text)?;
-        if Pins::read(archive)?.pinned_entries != self.pinned_entries {
+        if FilePins::read(&self.entries)?.pinned_entries != self.pinned_entries {
             let message = format!("{} does not name the entries to pin", path.display());
             return Err(Error::new(error::ErrorKind::Integrity, message)
                 .with_hint("look for another program that writes this file"));
         }
         Ok(())
+    }
+}
+
+impl Pins for FilePins {
+    fn entries(&self) -> &HashSet<PathBuf> {
+        &self.pinned_entries
+    }
+
+    fn find_faults(&self) -> Vec<PinFault> {
+        let numbered = self.lines.iter().enumerate();
+        let fault = |(number, line): (usize, &Vec<u8>)| {
+            let entry = self.entry_of_line(line)?;
+            let error = match self.entries.find(&entry) {
+                Ok(Some(_)) => return None,
+                Ok(None) => None,
+                Err(error) => Some(error),
+            };
+            let is_known = |directory: &&Path| {
+                let path = self.entries.location(directory);
+                is_below_archive(directory) && durable::is_directory_no_symlinks(&path)
+            };
+            // An entry in quarantine may have got its name in the directory above.
+            let directory = entry
+                .parent()
+                .map(|_| agent_directory_of(&entry))
+                .filter(is_known);
+            Some(PinFault {
+                pins_path: self.entries.archive().program_path(PINS_FILE_NAME),
+                line: number + 1,
+                text: String::from_utf8_lossy(line.trim_ascii()).into_owned(),
+                directory: directory.map(Path::to_path_buf),
+                error,
+            })
+        };
+        numbered.filter_map(fault).collect()
     }
 }

@@ -11,7 +11,7 @@ use crate::archive::ArchiveEntry;
 use crate::base::digest::{Digest, Hasher, format_checksum_line};
 use crate::base::durable::OperatorDirectory;
 use crate::base::error::{Error, ErrorKind, PathContext, Result};
-use crate::store::file::Entries;
+use crate::store::entries::Entries;
 
 /// Mode of exported entries and checksums.
 const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
@@ -28,7 +28,7 @@ pub struct ExportReport {
     pub bytes: u64,
 }
 
-impl Entries {
+impl dyn Entries + '_ {
     /// Copies entries into a new or an empty directory at an absolute path, with their paths below `archive_dir`
     /// and their times, readable by the operator alone. `SHA256SUMS` there fits `sha256sum --check`.
     ///
@@ -70,7 +70,7 @@ impl Entries {
     /// The entry does not exist; the file is in the archive, exists, or cannot be created; or the
     /// entry cannot be read. Then there is no new file.
     pub fn export_entry(&self, entry: &Path, to: &Path) -> Result<(Digest, u64)> {
-        let found = self.find_entry(entry)?;
+        let found = self.find_typed(entry)?;
         let (directory, name) = OperatorDirectory::open_parent(to)?;
         let target = directory.path().join(name);
         self.refuse_place_in_archive(&target, "name a file outside of archive_dir")?;
@@ -79,7 +79,7 @@ impl Entries {
 
     /// Refuses an export into the archive: a copy there would be taken for an entry.
     fn refuse_place_in_archive(&self, to: &Path, hint: &str) -> Result<()> {
-        match self.controller.archive().resolve_typed_path(to) {
+        match self.resolve_typed(to) {
             Some(_) => {
                 let message = format!("{} is in the archive", to.display());
                 Err(Error::new(ErrorKind::Conflict, message).with_hint(hint))
@@ -108,7 +108,7 @@ impl Entries {
         name: &OsStr,
     ) -> Result<(Digest, u64)> {
         let mut copy = directory.new_file(FILE_MODE)?;
-        let mut source = self.controller.archive().open_entry(&entry.path)?;
+        let mut source = self.open(&entry.path)?;
         let mut hasher = Hasher::default();
         let mut size = 0;
         let mut buffer = vec![0; 128 * 1024];
