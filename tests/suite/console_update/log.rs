@@ -3,7 +3,6 @@
 use memory_shepherd::console::screens::log::state::{LogRow, MessageLevel, RunSummary};
 
 use memory_shepherd::console::message::{Effect, Msg};
-use memory_shepherd::console::screens::reset::state::ResetStage;
 use memory_shepherd::engine::{FleetEvent, Outcome, State};
 
 use super::{MINUTE, console_with_run, makes_dirty};
@@ -113,8 +112,8 @@ fn log_is_searchable_and_opens_run_result() {
     console.press("Enter");
     assert_eq!(console.message_text(), "1 hit");
     console.press("Enter");
-    let ResetStage::Result(view) = &console.model.reset.stage else {
-        panic!("{:?}", console.model.reset.stage);
+    let Some(view) = console.model.reset.result() else {
+        panic!("{:?}", console.model.reset.plan.stage);
     };
     assert_eq!(
         (view.run_id.as_str(), view.failed_agents()),
@@ -175,10 +174,7 @@ fn log_keeps_its_run_row_when_messages_arrive() {
     console.press("7 G");
     let opens = |console: &mut TestConsole| {
         console.press("Enter");
-        match &console.model.reset.stage {
-            ResetStage::Result(view) => view.run_id.clone(),
-            stage => panic!("{stage:?}"),
-        }
+        console.model.reset.result().unwrap().run_id.clone()
     };
     console.send(Msg::Reported(MessageLevel::Warn, "something".to_string()));
     console.send(Msg::Reported(

@@ -103,8 +103,6 @@ pub enum ArchivesPage {
     Retention,
     /// The entries of one agent that retention deletes now.
     RetentionAgent,
-    /// The plan to delete what the page about retention shows.
-    PrunePlan,
 }
 
 impl ArchivesPage {
@@ -115,10 +113,7 @@ impl ArchivesPage {
 
     /// Returns whether it is about retention.
     pub fn is_about_retention(self) -> bool {
-        matches!(
-            self,
-            ArchivesPage::Retention | ArchivesPage::RetentionAgent | ArchivesPage::PrunePlan
-        )
+        matches!(self, ArchivesPage::Retention | ArchivesPage::RetentionAgent)
     }
 }
 
@@ -242,6 +237,11 @@ pub struct EntryComparisonView {
 }
 
 impl ArchivesScreen {
+    /// Whether the screen shows the plan of a prune.
+    pub fn has_prune_plan(&self) -> bool {
+        self.page == ArchivesPage::Retention && self.retention.plan.is_open()
+    }
+
     /// Returns what the last search found, if it succeeded.
     pub fn result(&self) -> Option<&SearchResult> {
         match &self.found {

@@ -34,7 +34,7 @@ use crate::engine::{
 pub fn open(model: &mut Model) -> Vec<Effect> {
     model.archives.page = ArchivesPage::List;
     model.archives.timeline.is_open = false;
-    model.archives.retention.plan = None;
+    model.archives.retention.plan.abandon();
     retention::note_opened(model);
     model.go_to_screen(Screen::Archives);
     model.archives.is_search_due = true;
@@ -307,7 +307,7 @@ pub fn go_back(model: &mut Model, is_escape: bool) {
         ArchivesPage::Text if screen.timeline.is_open => screen.page = ArchivesPage::Timeline,
         ArchivesPage::Text => screen.page = ArchivesPage::List,
         ArchivesPage::Timeline => timeline::close(model),
-        ArchivesPage::Retention | ArchivesPage::RetentionAgent | ArchivesPage::PrunePlan => {
+        ArchivesPage::Retention | ArchivesPage::RetentionAgent => {
             retention::go_back(model);
         }
         ArchivesPage::List if is_escape && !screen.query.is_empty() => {
@@ -325,7 +325,7 @@ pub fn move_cursor(model: &mut Model, by: isize) {
         ArchivesPage::List => {}
         ArchivesPage::Timeline => return timeline::move_cursor(model, by),
         ArchivesPage::Text | ArchivesPage::Comparison => return scroll_text(model, by),
-        ArchivesPage::Retention | ArchivesPage::RetentionAgent | ArchivesPage::PrunePlan => {
+        ArchivesPage::Retention | ArchivesPage::RetentionAgent => {
             return retention::move_cursor(model, by);
         }
     }

@@ -5,8 +5,7 @@ use crate::console::message::Effect;
 use crate::console::model::Model;
 use crate::console::model::visible_text::text_height;
 use crate::console::screens::reset::state::{
-    FileChangesRequest, PlanDetails, PlanDetailsRequest, PlanRequest, PlanView, ResetStage,
-    RuleChangeRequest,
+    FileChangesRequest, PlanDetails, PlanDetailsRequest, PlanRequest, PlanView, RuleChangeRequest,
 };
 use crate::console::text::{self, PreparedText};
 use crate::engine::PlanStep;
@@ -15,10 +14,10 @@ use crate::layouts::OperationRequest;
 /// Requests the details for the agent under the cursor, else for the first agent of the plan that has
 /// any. Those that are on the screen stay.
 pub fn request_details(model: &mut Model) -> Vec<Effect> {
-    let wanted = match &model.reset.stage {
-        ResetStage::Plan(view) if shows_files_of_step(model, view) => return Vec::new(),
-        ResetStage::Plan(view) => wanted_details(model, view),
-        _ => None,
+    let wanted = match model.reset.plan.shown() {
+        Some(view) if shows_files_of_step(model, view) => return Vec::new(),
+        Some(view) => wanted_details(model, view),
+        None => None,
     };
     if model.reset.details.request == wanted {
         return Vec::new();

@@ -16,11 +16,12 @@ use crate::console::frame::{draw_equivalent_command, draw_fleet_name, draw_short
 use crate::console::model::{Model, equivalent_command};
 use crate::console::screens::reset::plan_footer::{PLAN_FOOTER_LINES, list_height, plan_footer};
 use crate::console::screens::reset::state::{
-    PlanView, ResetStage, ResultLine, ResultView, RunView, STOP_CONSEQUENCE, summarize_failures,
+    PlanView, ResultLine, ResultView, RunView, STOP_CONSEQUENCE, summarize_failures,
 };
 use crate::console::theme::{Role, role_of_outcome, role_of_state};
 use crate::console::widgets::canvas::{Canvas, shorten_untrusted, wrap_text};
 use crate::console::widgets::list_pane::{Columns, Fit, ListPane, NO_HIGHLIGHT};
+use crate::console::widgets::plan_pane::PlanStage;
 use crate::engine::{
     FileState, KeptScratch, Operation, Outcome, Plan, PlanStep, PlannedFile, RunStage as Step,
     SkippedAgent, StepAction, UndoneRun,
@@ -37,8 +38,11 @@ const RESULT_FOOTER_LINES: u16 = 5;
 const MIN_COMMAND_LINE_CELLS: usize = 32;
 
 pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
-    match &model.reset.stage {
-        ResetStage::Empty => {
+    if let Some(result) = model.reset.result() {
+        return draw_result(model, result, canvas);
+    }
+    match &model.reset.plan.stage {
+        PlanStage::Empty => {
             let x = canvas.put_text(0, 0, "RESET", Role::Title) + 2;
             draw_fleet_name(model, canvas, x, 0);
             canvas.draw_rule(1);
@@ -46,15 +50,14 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
             let text = format!("No plan. Mark agents in the fleet and press {key}.");
             canvas.put_text(1, 3, &text, Role::Text);
         }
-        ResetStage::Planning(request) => {
+        PlanStage::Planning(request) => {
             draw_request_title(model, canvas, (request, None), ["", ""]);
             canvas.draw_rule(1);
             canvas.put_text(1, 3, "reading the agents …", Role::Dim);
             draw_keys_ignored(model, canvas, canvas.area.height - PLAN_FOOTER_LINES + 3);
         }
-        ResetStage::Plan(view) => draw_plan(model, view, canvas),
-        ResetStage::Run(view) => draw_run(model, view, canvas),
-        ResetStage::Result(view) => draw_result(model, view, canvas),
+        PlanStage::Plan(view) => draw_plan(model, view, canvas),
+        PlanStage::Applying(view) => draw_run(model, view, canvas),
     }
 }
 
