@@ -379,23 +379,18 @@ impl Model {
             sequence: last + 1,
             run_id: None,
         };
-        let mut count = 1;
-        let mut add_to_log = |log: &mut LogScreen| match log.messages.front_mut() {
+        let messages = &mut self.log.messages;
+        match messages.front_mut() {
             Some(last) if last.text == message.text => {
                 last.repeat_count += 1;
                 last.time = message.time;
-                count = last.repeat_count;
+                message.repeat_count = last.repeat_count;
             }
             _ => {
-                log.messages.push_front(message.clone());
-                log.messages.truncate(MAX_MESSAGES);
+                messages.push_front(message.clone());
+                messages.truncate(MAX_MESSAGES);
             }
-        };
-        match self.screen {
-            Screen::Log => self.log.change_keeping_cursor(add_to_log),
-            _ => add_to_log(&mut self.log),
         }
-        message.repeat_count = count;
         self.last_message = Some(message);
         self.is_dirty = true;
     }

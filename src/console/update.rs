@@ -166,10 +166,7 @@ fn handle_message(model: &mut Model, msg: Msg) -> Vec<Effect> {
             return log::update::schedule::handle_changed(model, &change, outcome);
         }
         Msg::DraftsFound(names) => editor::update::report_left_drafts(model, &names),
-        // The verification lists the baselines as well.
-        Msg::BaselinesLoaded(list) => verify::update::change_keeping_cursor(model, |model| {
-            baselines::update::handle_list(model, list);
-        }),
+        Msg::BaselinesLoaded(list) => baselines::update::handle_list(model, list),
         Msg::BaselineVersionsLoaded(name, records) => {
             baselines::update::handle_versions(model, &name, records);
         }

@@ -219,8 +219,8 @@ fn current_line(model: &Model) -> Option<(String, TextLine)> {
             let text = model.log.current_row()?.text();
             Some(("the row".to_string(), TextLine::note(text)))
         }
-        (Screen::Reset, Some(view)) => {
-            let line = view.lines.get(model.reset.cursor)?;
+        (Screen::Reset, Some(_)) => {
+            let line = model.reset.current_line()?;
             Some(("the row".to_string(), TextLine::note(line.to_text())))
         }
         _ => None,

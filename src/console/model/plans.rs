@@ -9,6 +9,7 @@ use crate::console::message::Effect;
 use crate::console::screen::Screen;
 use crate::console::screens::baseline_plan::state::BEING_WRITTEN_REASON;
 use crate::console::screens::reset::state::PlanRequest;
+use crate::console::widgets::list_pane::ListPane;
 use crate::console::widgets::plan_pane::{AnyPlan, PlanPrompt};
 
 /// Kind of a plan that has a screen.
@@ -92,7 +93,7 @@ pub fn request_plan(model: &mut Model, request: PlanRequest, is_replan: bool) ->
     model.is_dirty = true;
     if !is_replan {
         model.reset.is_from_result = is_from_result && model.screen == Screen::Reset;
-        model.reset.cursor = 0;
+        model.reset.list = ListPane::default();
         model.key_guards.plan.restart(model.now.elapsed);
         go_to_reset(model);
     }

@@ -324,7 +324,7 @@ pub fn selected_entry(model: &Model) -> Result<(String, WrittenEntry), String> {
         None => Err(format!("the run archived nothing of {agent}")),
     };
     match (model.screen, model.reset.result()) {
-        (Screen::Reset, Some(view)) => match view.lines.get(model.reset.cursor) {
+        (Screen::Reset, Some(_)) => match model.reset.current_line() {
             Some(line) => of(&line.agent, line.entry.as_ref()),
             None => Err(no_subject_reason(model)),
         },

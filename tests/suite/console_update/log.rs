@@ -83,7 +83,7 @@ fn page_below_the_report_skips_no_row() {
         seen += &console.screen_text();
         console.press("PgDn");
     }
-    let last = console.model.log.cursor;
+    let last = console.model.log.list.cursor;
     seen += &console.screen_text();
     assert!(last > 10);
     for number in 0..=last {
@@ -199,13 +199,13 @@ fn log_that_was_not_moved_stays_at_the_newest_row() {
     console.advance(MINUTE);
     console.send(warn("something else"));
     console.press("7");
-    assert_eq!(console.model.log.cursor, 0);
+    assert_eq!(console.model.log.list.cursor, 0);
     console.press("j");
     console.send(warn("more"));
-    assert_eq!(console.model.log.cursor, 2);
+    assert_eq!(console.model.log.list.cursor, 2);
     console.press("g g");
     console.send(warn("the end"));
-    assert_eq!(console.model.log.cursor, 0);
+    assert_eq!(console.model.log.list.cursor, 0);
 }
 
 #[test]
@@ -219,7 +219,7 @@ fn log_keeps_its_message_row_when_more_arrive() {
     for more in ["four", "five", "five"] {
         console.send(Msg::Reported(MessageLevel::Warn, more.to_string()));
         let rows = console.model.log.rows();
-        assert_eq!(rows[console.model.log.cursor].text(), "two");
+        assert_eq!(rows[console.model.log.list.cursor].text(), "two");
     }
 }
 
@@ -269,7 +269,7 @@ fn log_opens_at_its_newest_row() {
     runs.insert(0, run_summary("bbbb", -10, &[("delta", Outcome::Ok)]));
     console.send(Msg::LogLoaded(Ok(runs)));
     console.press("7");
-    assert_eq!(console.model.log.cursor, 0);
+    assert_eq!(console.model.log.list.cursor, 0);
 }
 
 #[test]
@@ -284,7 +284,7 @@ fn cursor_stays_at_the_newest_row_until_it_is_moved() {
     let mut add_run = |console: &mut TestConsole, run: &str, minute: i64| {
         runs.insert(0, run_summary(run, minute, &[("delta", Outcome::Ok)]));
         console.send(Msg::LogLoaded(Ok(runs.clone())));
-        console.model.log.cursor
+        console.model.log.list.cursor
     };
     assert_eq!(add_run(&mut console, "cccc", -10), 0);
     // A row that was chosen stays chosen.

@@ -213,7 +213,7 @@ fn undo_of_single_agent_fleet_is_not_a_reset() {
     let mut console = fleet_of(&[("solo", State::Scratch)]);
     console.press_and_plan("z", undo_plan(&["solo"], false, UndoMode::Refuse));
     assert_eq!(*console.confirmation(), Confirmation::SingleKey);
-    assert_eq!(console.model.reset.cursor, 0);
+    assert_eq!(console.model.reset.list.cursor, 0);
     let Some(view) = console.model.reset.plan.shown() else {
         panic!("no plan");
     };

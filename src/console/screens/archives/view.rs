@@ -76,7 +76,7 @@ fn draw_list(model: &Model, canvas: &mut Canvas<'_>) {
         nothing::draw(model, canvas);
     } else if found.is_some() {
         columns.draw_headings(canvas, 3);
-        let list = model.archives.list;
+        let list = &model.archives.list;
         let extent = (model.archives.row_count(), archives_list_height(model));
         list.draw(canvas, 4, extent, |canvas, y, index| {
             if let Some(row) = model.archives.row(index) {

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use crate::console::text::{Pane, PreparedText};
+use crate::console::widgets::list_pane::{KeyedRow, ListPane};
 use crate::console::widgets::plan_pane::{PlanPane, PlanStage, ShownPlan};
 use crate::engine::{BaselinePlan, FileOwner, SealPlan, TextReplacement};
 
@@ -22,8 +23,8 @@ pub const BEING_WRITTEN_REASON: &str = "baselines are being written";
 pub struct BaselinePlanScreen {
     /// The plan, which stays on the screen while it is applied.
     pub plan: PlanPane<BaselinePlanRequest, PreparedBaselinePlan, Box<BaselinePlanView>>,
-    /// The row under the cursor.
-    pub cursor: usize,
+    /// Position in the files.
+    pub list: ListPane<String>,
     /// The difference of the row under the cursor.
     pub pane: Pane,
     /// Whether the operator has quit while the plan was applied; a second time leaves the console.
@@ -228,6 +229,12 @@ pub struct AppliedBaselinePlan {
     pub agents: Vec<String>,
 }
 
+impl KeyedRow<String> for BaselinePlanRow {
+    fn key(&self) -> String {
+        self.name.clone()
+    }
+}
+
 impl BaselinePlanScreen {
     /// Returns the plan on the screen, also while it is being applied.
     pub fn view(&self) -> Option<&BaselinePlanView> {
@@ -240,8 +247,7 @@ impl BaselinePlanScreen {
     /// Returns the number of files that fit above the difference, on a terminal of this many rows.
     pub fn list_rows(&self, terminal_rows: u16) -> usize {
         let most = if terminal_rows >= 30 { 8 } else { 3 };
-        let view = self.view();
-        view.map_or(1, |view| view.plan.rows.len().clamp(1, most))
+        self.rows().len().clamp(1, most)
     }
 
     /// Returns the rows of the screen that are not the difference.
@@ -256,8 +262,13 @@ impl BaselinePlanScreen {
         FOOTER_LINES + u16::from(has_problem)
     }
 
+    /// Returns the files of the plan.
+    pub fn rows(&self) -> &[BaselinePlanRow] {
+        self.view().map_or(&[], |view| &view.plan.rows)
+    }
+
     /// Returns the row under the cursor.
     pub fn current_row(&self) -> Option<&BaselinePlanRow> {
-        self.view()?.plan.rows.get(self.cursor)
+        self.rows().get(self.list.cursor_in(self.rows()))
     }
 }

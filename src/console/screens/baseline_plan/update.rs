@@ -22,7 +22,7 @@ use crate::console::screens::baselines;
 use crate::console::screens::baselines::view::describe_owner;
 use crate::console::screens::verify::state::VerifyStage;
 use crate::console::text::{PreparedText, TextLine};
-use crate::console::widgets::list_pane::step_index;
+use crate::console::widgets::list_pane::ListPane;
 use crate::console::widgets::plan_pane::{Confirmation, PlanChange, PlanPrompt, PlanStage};
 use crate::console::widgets::prompt::{Prompt, PromptPurpose};
 use crate::engine::{Protection, TextReplacement};
@@ -242,7 +242,7 @@ pub fn request_plan(
     let id = screen.plan.begin(&request, is_replan);
     model.is_dirty = true;
     if !is_replan {
-        screen.cursor = 0;
+        screen.list = ListPane::default();
         model.key_guards.plan.restart(model.now.elapsed);
         if model.screen != Screen::BaselinePlan {
             screen.plan.opened_from = model.screen;
@@ -280,8 +280,6 @@ pub fn handle_plan(model: &mut Model, id: u64, plan: Result<Box<PreparedBaseline
             return;
         }
     };
-    let current = model.baseline_plan.current_row();
-    let current = current.map(|row| row.name.clone());
     let confirmation = required_confirmation(model, &request, &prepared);
     let prompt = PlanPrompt {
         refusal: key_refusal(model, &prepared)
@@ -289,19 +287,13 @@ pub fn handle_plan(model: &mut Model, id: u64, plan: Result<Box<PreparedBaseline
             .or_else(|| protection_refusal(model, &prepared)),
         ..PlanPrompt::new(confirmation, model.now.elapsed)
     };
-    let rows = &prepared.rows;
-    let found = rows
-        .iter()
-        .position(|row| Some(&row.name) == current.as_ref());
-    let last = rows.len().saturating_sub(1);
-    let screen = &mut model.baseline_plan;
-    screen.cursor = found.unwrap_or(screen.cursor).min(last);
     let shown = BaselinePlanView {
         request,
         plan: prepared,
         prompt,
     };
-    let change = screen.plan.show(shown, |old, new| old.change == new.change);
+    let plan = &mut model.baseline_plan.plan;
+    let change = plan.show(shown, |old, new| old.change == new.change);
     if change == PlanChange::Other {
         model.report_warning("plan refreshed: its files have changed");
     }
@@ -410,7 +402,7 @@ pub fn handle_applied(
             }
             model.log.remember_change(applied.runs, is_undo);
             if let Some(name) = applied.created {
-                model.baselines.cursor_name = Some(name);
+                model.baselines.list_pane = ListPane::on(name);
             }
             effects.push(Effect::ReadAgents(applied.agents));
         }
@@ -460,14 +452,11 @@ fn next_step(
 
 /// Moves the cursor by a row; scrolls the difference otherwise, and where there is only one file.
 pub fn move_cursor(model: &mut Model, by: isize) {
-    let count = model
-        .baseline_plan
-        .view()
-        .map_or(0, |view| view.plan.rows.len());
-    if by.abs() > 1 || count < 2 {
+    if by.abs() > 1 || model.baseline_plan.rows().len() < 2 {
         return scroll_text(model, by);
     }
-    model.baseline_plan.cursor = step_index(model.baseline_plan.cursor, by, count);
+    let screen = &mut model.baseline_plan;
+    screen.list = screen.list.stepped(by, screen.rows());
     show_current_row(model);
 }
 

@@ -15,7 +15,7 @@ use crate::console::screens::baseline_plan::state::{
 use crate::console::screens::reset::view::title::{PLAN_STATUS, PlanTitle};
 use crate::console::theme::Role;
 use crate::console::widgets::canvas::{Canvas, shorten_untrusted, truncate_untrusted};
-use crate::console::widgets::list_pane::{Columns, Fit, ListPane};
+use crate::console::widgets::list_pane::{Columns, Fit};
 use crate::console::widgets::plan_pane::{Confirmation, PlanStage};
 
 /// Cells that the subject of a plan needs: it is left out where there are fewer.
@@ -128,10 +128,10 @@ fn draw_rows(model: &Model, rows: &[BaselinePlanRow], canvas: &mut Canvas<'_>) {
     columns.draw_headings(canvas, 2);
     let height = model.baseline_plan.list_rows(model.size.1);
     let count = rows.len();
-    let list = ListPane::ending_at_cursor(model.baseline_plan.cursor, height);
+    let list = &model.baseline_plan.list;
     if count > height {
-        let from = list.top + 1;
-        let visible = format!("rows {from}-{} of {count}", list.top + height);
+        let visible = list.visible(count, height);
+        let visible = format!("rows {}-{} of {count}", visible.start + 1, visible.end);
         canvas.put_right(canvas.width(), 2, &visible, Role::Dim);
     }
     list.draw(canvas, 3, (count, height), |canvas, y, index| {

@@ -47,7 +47,7 @@ pub fn request_details(model: &mut Model) -> Vec<Effect> {
 fn step_with_files<'v>(model: &Model, view: &'v PlanView) -> Option<&'v PlanStep> {
     let has_files = |step: &&PlanStep| !step.files.is_empty();
     let steps = &view.plan.steps;
-    let current = steps.get(model.reset.cursor).filter(has_files);
+    let current = steps.get(model.reset.cursor_index()).filter(has_files);
     current.or_else(|| steps.iter().find(has_files))
 }
 
@@ -85,7 +85,7 @@ fn wanted_details(model: &Model, view: &PlanView) -> Option<PlanDetailsRequest> 
             removed_directories: step.removed_directories.clone(),
         }));
     }
-    wanted_rule_change(view, model.reset.cursor).map(PlanDetailsRequest::Rules)
+    wanted_rule_change(view, model.reset.cursor_index()).map(PlanDetailsRequest::Rules)
 }
 
 /// Returns the versions of a step's rules, if it changes them.

@@ -81,7 +81,10 @@ fn plan_note(model: &Model, view: &PlanView) -> (String, Role) {
         );
         return (text, Role::Warn);
     }
-    let skipped = model.reset.cursor.checked_sub(view.plan.steps.len());
+    let skipped = model
+        .reset
+        .cursor_index()
+        .checked_sub(view.plan.steps.len());
     if let Some(skipped) = skipped.and_then(|index| view.plan.skipped.get(index)) {
         let mut text = format!("{} skipped: {}", skipped.agent, skipped.reason);
         for hint in &skipped.hints {
@@ -92,7 +95,7 @@ fn plan_note(model: &Model, view: &PlanView) -> (String, Role) {
         }
         return (text, Role::Text);
     }
-    let current = view.plan.steps.get(model.reset.cursor);
+    let current = view.plan.steps.get(model.reset.cursor_index());
     let note = current
         .into_iter()
         .chain(&view.plan.steps)

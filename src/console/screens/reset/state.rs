@@ -10,6 +10,7 @@ use crate::archive::WrittenEntry;
 use crate::base::digest::Digest;
 use crate::base::quantity::format_count;
 use crate::console::text::Pane;
+use crate::console::widgets::list_pane::ListPane;
 use crate::console::widgets::plan_pane::{PlanPane, PlanStage, ShownPlan};
 use crate::engine::{
     Operation, Outcome, Plan, PlannedFile, RunReport, RunStage as Step, ScratchRequest, UndoMode,
@@ -33,8 +34,8 @@ pub struct ResetScreen {
     pub hidden_agents: Vec<String>,
     /// The last result. It is on the screen while no plan is.
     pub last_result: Option<Box<ResultView>>,
-    /// The row under the cursor.
-    pub cursor: usize,
+    /// Position in the agents.
+    pub list: ListPane<String>,
     /// When the confirmation key last arrived after it unlocked read-only: a held key must not go
     /// on to confirm the plan.
     pub confirm_held_at: Option<Duration>,
@@ -109,19 +110,39 @@ impl ResetScreen {
         self.plan.shown().is_some() && self.details.request.is_some()
     }
 
-    /// Returns the agent under the cursor.
-    pub fn current_agent(&self) -> Option<&str> {
-        let at = self.cursor;
+    /// Returns the agents of what is on the screen, a row each.
+    pub fn agents(&self) -> Vec<&str> {
         match &self.plan.stage {
-            PlanStage::Empty => Some(self.last_result.as_ref()?.lines.get(at)?.agent.as_str()),
-            PlanStage::Planning(_) => None,
+            PlanStage::Empty => {
+                let lines = self.result().map_or(&[][..], |result| &result.lines);
+                lines.iter().map(|line| line.agent.as_str()).collect()
+            }
+            PlanStage::Planning(_) => Vec::new(),
             PlanStage::Plan(view) => {
                 let steps = view.plan.steps.iter().map(|step| &step.agent);
                 let skipped = view.plan.skipped.iter().map(|it| &it.agent);
-                steps.chain(skipped).nth(at).map(String::as_str)
+                steps.chain(skipped).map(String::as_str).collect()
             }
-            PlanStage::Applying(view) => view.plan.steps.get(at).map(|step| step.agent.as_str()),
+            PlanStage::Applying(run) => {
+                let steps = run.plan.steps.iter();
+                steps.map(|step| step.agent.as_str()).collect()
+            }
         }
+    }
+
+    /// Returns the index of the agent under the cursor.
+    pub fn cursor_index(&self) -> usize {
+        self.list.cursor_in(&self.agents()[..])
+    }
+
+    /// Returns the agent under the cursor.
+    pub fn current_agent(&self) -> Option<&str> {
+        self.agents().get(self.cursor_index()).copied()
+    }
+
+    /// Returns the line of the result under the cursor.
+    pub fn current_line(&self) -> Option<&ResultLine> {
+        self.result()?.lines.get(self.cursor_index())
     }
 
     /// Whether a run is in progress.

@@ -18,7 +18,7 @@ use crate::console::screens::reset::push::{marked_request, next_request};
 use crate::console::screens::reset::state::{
     PlanRequest, PlanView, ResultView, RunView, STOP_CONSEQUENCE,
 };
-use crate::console::widgets::list_pane::step_index;
+use crate::console::widgets::list_pane::ListPane;
 use crate::console::widgets::plan_pane::{Confirmation, PlanChange, PlanPrompt, PlanStage};
 use crate::engine::{
     Operation, Outcome, Plan, PlanStep, Protection, READ_ONLY_REASON, RunProgress, RunReport,
@@ -140,7 +140,7 @@ pub fn check_undo_mode(model: &Model, mode: UndoMode) -> Result<(), String> {
 pub fn abandon_plan(model: &mut Model) {
     model.reset.plan.end();
     let at_result = model.reset.last_result.is_some() && model.reset.is_from_result;
-    model.reset.cursor = 0;
+    model.reset.list = ListPane::default();
     model.is_dirty = true;
     if model.screen == Screen::Reset && !at_result {
         leave(model);
@@ -269,7 +269,7 @@ pub fn start_run(model: &mut Model) -> Vec<Effect> {
         is_cancelled: false,
     };
     model.reset.plan.stage = PlanStage::Applying(Box::new(run));
-    model.reset.cursor = 0;
+    model.reset.list = ListPane::default();
     model.is_dirty = true;
     vec![Effect::ApplyPlan(Box::new(plan))]
 }
@@ -429,23 +429,18 @@ pub fn open_result(model: &mut Model, result: ResultView) {
 fn show_result(model: &mut Model, result: ResultView) {
     model.reset.plan.end();
     model.reset.last_result = Some(Box::new(result));
-    model.reset.cursor = 0;
+    model.reset.list = ListPane::default();
 }
 
 /// Moves the cursor by a row; scrolls the details of a plan otherwise, and where there is only
 /// one agent.
 pub fn move_cursor(model: &mut Model, by: isize) -> Vec<Effect> {
-    let rows = match &model.reset.plan.stage {
-        PlanStage::Plan(view) => view.plan.steps.len() + view.plan.skipped.len(),
-        PlanStage::Applying(view) => view.plan.steps.len(),
-        PlanStage::Empty => model.reset.result().map_or(0, |result| result.lines.len()),
-        PlanStage::Planning(_) => 0,
-    };
+    let rows = model.reset.agents().len();
     if has_text(model) && (by.abs() > 1 || rows < 2) {
         scroll_text(model, by);
         return Vec::new();
     }
-    model.reset.cursor = step_index(model.reset.cursor, by, rows);
+    model.reset.list = model.reset.list.stepped(by, &model.reset.agents()[..]);
     request_details(model)
 }
 

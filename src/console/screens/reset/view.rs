@@ -76,7 +76,7 @@ fn draw_plan(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>) {
     let height = list_height(model.size.1) - footer.len().saturating_sub(1);
     let height = height - details::draw(model, view, canvas, height);
     draw_hidden_rows(plan, height, canvas);
-    let list = ListPane::ending_at_cursor(model.reset.cursor, height);
+    let list = &model.reset.list;
     list.draw(canvas, 3, (total, height), |canvas, y, index| {
         match plan.steps.get(index) {
             Some(step) => draw_plan_row(canvas, y, index + 1, step, &columns),
@@ -337,8 +337,8 @@ fn draw_run(model: &Model, view: &RunView, canvas: &mut Canvas<'_>) {
         .steps
         .iter()
         .position(|step| !view.outcomes.contains_key(&step.agent));
-    let cursor = active.unwrap_or(0).max(model.reset.cursor);
-    let list = ListPane::ending_at_cursor(cursor, height);
+    let cursor = active.unwrap_or(0).max(model.reset.cursor_index());
+    let list = ListPane::<()>::at(cursor);
     for (index, y) in list.visible(view.plan.steps.len(), height).zip(2..) {
         let step = &view.plan.steps[index];
         let stage = view.agent_steps.get(&step.agent);
@@ -384,7 +384,7 @@ fn draw_result(model: &Model, view: &ResultView, canvas: &mut Canvas<'_>) {
     let details = detail_lines(model, view, canvas);
     let footer_height = RESULT_FOOTER_LINES + (details.len() as u16).saturating_sub(1);
     let height = usize::from((canvas.area.height - 2).saturating_sub(footer_height)).max(1);
-    let list = ListPane::ending_at_cursor(model.reset.cursor, height);
+    let list = &model.reset.list;
     list.draw(canvas, 2, (view.lines.len(), height), |canvas, y, index| {
         draw_result_row(canvas, y, &view.lines[index]);
         NO_HIGHLIGHT
@@ -500,7 +500,7 @@ fn draw_next_step(model: &Model, view: &ResultView, canvas: &mut Canvas<'_>, y: 
 /// the cursor, in lines.
 fn detail_lines(model: &Model, view: &ResultView, canvas: &Canvas<'_>) -> Vec<String> {
     let errors = view.errors.iter().map(|error| format!("error: {error}"));
-    let current = view.lines.get(model.reset.cursor).into_iter();
+    let current = model.reset.current_line().into_iter();
     let notes = current.flat_map(|line| {
         let hints = line.hints.iter().map(|hint| format!("hint: {hint}"));
         line.note.iter().cloned().chain(hints)

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::quantity::{format_count, format_size};
-use crate::console::widgets::list_pane::ListPane;
+use crate::console::widgets::list_pane::{KeyedRow, ListPane};
 use crate::console::widgets::plan_pane::{Confirmation, PlanPane, PlanPrompt, ShownPlan};
 use crate::engine::{AgentRetention, ExpiringEntry, RetentionOverview};
 
@@ -29,11 +29,11 @@ pub struct RetentionView {
     /// When the overview was made.
     pub loaded_at: Duration,
     /// Position in the rows of the overview.
-    pub list: ListPane,
+    pub list: ListPane<RetentionKey>,
     /// The agent whose entries are shown.
     pub opened: Option<GroupKey>,
     /// Position in the rows of that agent.
-    pub detail: ListPane,
+    pub detail: ListPane<RetentionKey>,
     /// The plan to delete what the overview shows. Its requests are those for the overview.
     pub plan: PlanPane<(), Arc<RetentionOverview>, ()>,
 }
@@ -84,6 +84,33 @@ pub enum RetentionLine<'a> {
     Warning(String),
     /// Another fact.
     Fact(String),
+}
+
+/// Identity of a line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RetentionKey {
+    /// Those of an agent in one directory.
+    Group(GroupKey),
+    /// Path of an entry.
+    Entry(PathBuf),
+    /// Text of a fact.
+    Text(String),
+}
+
+impl KeyedRow<RetentionKey> for RetentionLine<'_> {
+    fn key(&self) -> RetentionKey {
+        match self {
+            RetentionLine::Row(RetentionRow::Group(group)) => {
+                RetentionKey::Group(GroupKey::of(group))
+            }
+            RetentionLine::Row(RetentionRow::Entry(entry)) => {
+                RetentionKey::Entry(entry.path.clone())
+            }
+            RetentionLine::Warning(text) | RetentionLine::Fact(text) => {
+                RetentionKey::Text(text.clone())
+            }
+        }
+    }
 }
 
 impl GroupKey {
@@ -152,7 +179,8 @@ impl RetentionView {
 
     /// Returns the agent under the cursor.
     pub fn current_group(&self) -> Option<&AgentRetention> {
-        match self.list_lines().into_iter().nth(self.list.cursor)? {
+        let lines = self.list_lines();
+        match lines.get(self.list.cursor_in(&lines[..]))? {
             RetentionLine::Row(RetentionRow::Group(group)) => Some(group),
             _ => None,
         }

@@ -11,8 +11,8 @@ use crate::console::model::read_only::check_writable;
 use crate::console::screen::Screen;
 use crate::console::screens::archives::state::ArchivesPage;
 use crate::console::screens::archives::state::retention::{
-    BEING_PRUNED_REASON, GroupKey, MAX_OVERVIEW_AGE, RetentionLine, RetentionRow, expires_same,
-    has_expired, plan_prune,
+    BEING_PRUNED_REASON, GroupKey, MAX_OVERVIEW_AGE, RetentionLine, expires_same, has_expired,
+    plan_prune,
 };
 use crate::console::screens::log::state::MessageLevel;
 use crate::console::widgets::list_pane::ListPane;
@@ -67,7 +67,7 @@ pub fn handle_loaded(
     if !view.plan.requests.accept(number) {
         return;
     }
-    let current = view.current_group().map(GroupKey::of);
+    view.list = view.list.pinned(&view.list_lines()[..]);
     let is_first = view.overview.is_none();
     view.loaded_at = now;
     view.overview = Some(loaded.map(|it| Arc::new(*it)));
@@ -75,16 +75,9 @@ pub fn handle_loaded(
         renew_plan(model);
     }
     let view = &mut model.archives.retention;
-    let is_current = |line: &RetentionLine<'_>| match line {
-        RetentionLine::Row(RetentionRow::Group(group)) => Some(GroupKey::of(group)) == current,
-        _ => false,
-    };
-    let at = view.list_lines().iter().position(is_current);
     let is_gone = view.opened_group().is_none();
-    match at {
-        Some(at) => view.list.cursor = at,
-        None if is_first => move_to_first_agent(model),
-        None => {}
+    if is_first {
+        move_to_first_agent(model);
     }
     if model.archives.page == ArchivesPage::RetentionAgent && is_gone {
         model.archives.page = ArchivesPage::Retention;
@@ -121,10 +114,7 @@ fn move_to_first_agent(model: &mut Model) {
     let view = &mut model.archives.retention;
     let mut lines = view.list_lines().into_iter();
     let first = lines.position(|line| matches!(line, RetentionLine::Row(_)));
-    view.list = ListPane {
-        cursor: first.unwrap_or(0),
-        top: 0,
-    };
+    view.list = ListPane::at(first.unwrap_or(0));
 }
 
 /// Opens the agent under the cursor.
@@ -156,11 +146,9 @@ pub fn move_cursor(model: &mut Model, by: isize) {
     let is_detail = model.archives.page == ArchivesPage::RetentionAgent;
     let view = &mut model.archives.retention;
     if is_detail {
-        let count = view.detail_lines().len();
-        view.detail.step(by, count);
+        view.detail = view.detail.stepped(by, &view.detail_lines()[..]);
     } else {
-        let count = view.list_lines().len();
-        view.list.step(by, count);
+        view.list = view.list.stepped(by, &view.list_lines()[..]);
     }
 }
 

@@ -75,9 +75,9 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
         return;
     }
     let (lines, position) = if page == ArchivesPage::RetentionAgent {
-        (view.detail_lines(), view.detail)
+        (view.detail_lines(), &view.detail)
     } else {
-        (view.list_lines(), view.list)
+        (view.list_lines(), &view.list)
     };
     if view.shown().is_none() {
         canvas.put_text(1, 4, "reading …", Role::Dim);
