@@ -362,3 +362,39 @@ impl Columns {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cursor_stays_on_its_row_when_rows_change() {
+        let list = ListPane::<String>::default().stepped(1, &["a", "b", "c"][..]);
+        let cursor = |rows: &[&str]| list.cursor_in(rows);
+        assert_eq!(cursor(&["new", "a", "b", "c"]), 2);
+        assert_eq!(cursor(&["b"]), 0);
+        assert_eq!(cursor(&["a", "c", "d"]), 1, "its row is gone");
+        assert_eq!(cursor(&["a"]), 0);
+        assert_eq!(cursor(&[]), 0);
+    }
+
+    #[test]
+    fn cursor_moved_to_the_top_stays_there() {
+        let rows = ["a", "b"];
+        let list = ListPane::<String>::default().stepped_from_top(1, &rows[..]);
+        assert_eq!(list.cursor_in(&["new", "a", "b"][..]), 2);
+        let list = list.stepped_from_top(-1, &rows[..]);
+        assert_eq!(list.cursor_in(&["new", "a", "b"][..]), 0);
+    }
+
+    #[test]
+    fn fitted_list_shows_its_cursor_and_no_free_rows() {
+        let rows: Vec<String> = (0..9).map(|it| it.to_string()).collect();
+        let rows: Vec<&str> = rows.iter().map(String::as_str).collect();
+        let list = ListPane::<String>::at(5).fitted(&rows[..], 3);
+        assert_eq!(list.visible(9, 3), 3..6);
+        assert_eq!(list.stepped(-1, &rows[..]).visible(9, 3), 3..6);
+        assert_eq!(list.fitted(&rows[..], 8).visible(9, 8), 1..9);
+        assert_eq!(list.visible(9, 0), 5..5);
+    }
+}

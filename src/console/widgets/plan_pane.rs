@@ -332,4 +332,24 @@ mod tests {
             assert_eq!(prompt.is_confirmed(), is_confirmed, "{prompt:?}");
         }
     }
+
+    #[test]
+    fn equal_plan_in_time_keeps_what_was_typed() {
+        let shown = |plan: u32, seconds: u64| ShownPlan {
+            request: (),
+            plan,
+            prompt: PlanPrompt::new(Confirmation::SingleKey, Duration::from_secs(seconds)),
+        };
+        let mut pane = PlanPane::<(), u32, ()>::default();
+        let mut show = |plan, seconds| {
+            let change = pane.show(shown(plan, seconds), |old, new| old == new);
+            let prompt = pane.prompt_mut().unwrap();
+            let typed = std::mem::replace(&mut prompt.typed_text, "typed".to_string());
+            (change, typed, prompt.made_at.as_secs())
+        };
+        assert_eq!(show(1, 0), (PlanChange::New, String::new(), 0));
+        assert_eq!(show(1, 59), (PlanChange::Same, "typed".to_string(), 0));
+        assert_eq!(show(1, 60), (PlanChange::Renewed, String::new(), 60));
+        assert_eq!(show(2, 61), (PlanChange::Other, String::new(), 61));
+    }
 }
