@@ -6,7 +6,6 @@ use unicode_width::UnicodeWidthStr;
 use super::command::Command;
 use super::frame::KEYS_IGNORED_NOTICE;
 use super::model::Model;
-use super::screens::reset::state::ResetStage;
 use super::theme::Role;
 use super::widgets::plan_pane::{Confirmation, PlanPrompt};
 use crate::base::untrusted;
@@ -94,7 +93,7 @@ fn draw_key_confirmation(model: &Model, canvas: &mut Canvas<'_>, y: u16, verb: &
 
 /// Draws which keys answer the question about newer notes.
 fn draw_notes_choice(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
-    let ResetStage::Plan(view) = &model.reset.stage else {
+    let Some(view) = model.reset.plan.shown() else {
         return;
     };
     let plan = &view.plan;

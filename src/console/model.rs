@@ -33,15 +33,16 @@ use super::preferences::{self, Preferences};
 use super::screen::Screen;
 use super::screens::agent::state::{AgentScreen, AgentTab};
 use super::screens::archives::state::{ArchivesPage, ArchivesScreen};
-use super::screens::baseline_plan::state::{BaselinePlanScreen, BaselinePlanStage};
+use super::screens::baseline_plan::state::BaselinePlanScreen;
 use super::screens::baselines::state::{BaselinesPage, BaselinesScreen};
 use super::screens::editor::state::EditorScreen;
 use super::screens::fleet::state::{FleetConfig, FleetScreen};
 use super::screens::hosts::state::HostsScreen;
 use super::screens::log::state::{LogMessage, LogScreen, MAX_MESSAGES, MessageLevel};
-use super::screens::reset::state::{ResetScreen, ResetStage};
+use super::screens::reset::state::ResetScreen;
 use super::screens::verify::state::VerifyScreen;
 use super::text::TextOptions;
+use super::widgets::plan_pane::PlanStage;
 use super::widgets::prompt::Prompt;
 use crate::config::Diagnostic;
 use crate::console::keys::key_guard::KeyGuard;
@@ -72,7 +73,7 @@ pub struct Model {
     pub screen: Screen,
     /// Previous screen, to toggle between the two.
     pub previous_screen: Option<Screen>,
-    /// Screens that the agent and reset screens go back to.
+    /// Screens that the agent screen and the editor go back to.
     pub return_point: ReturnPoint,
     /// Fleet screen.
     pub fleet: FleetScreen,
@@ -145,8 +146,6 @@ pub struct Model {
 pub struct ReturnPoint {
     /// From the agent screen.
     pub from_agent: Screen,
-    /// From the reset screen.
-    pub from_reset: Screen,
     /// From the editor.
     pub from_editor: Screen,
     /// The agent that was on the agent screen when the reset screen was opened there: a plan opens
@@ -215,7 +214,7 @@ impl Model {
 
     /// Returns the current key context.
     pub fn key_context(&self) -> KeyContext {
-        match (self.screen, &self.reset.stage) {
+        match (self.screen, self.reset.result()) {
             (Screen::Fleet, _) => KeyContext::Fleet,
             (Screen::Agent, _) => KeyContext::Agent,
             (Screen::Log, _) if self.log.schedule.is_focused => KeyContext::Schedule,
@@ -228,8 +227,8 @@ impl Model {
                 ArchivesPage::Text => KeyContext::ArchiveText,
                 ArchivesPage::Comparison => KeyContext::EntryDiff,
                 ArchivesPage::Timeline => KeyContext::Timeline,
+                _ if self.archives.has_prune_plan() => KeyContext::PrunePlan,
                 ArchivesPage::Retention | ArchivesPage::RetentionAgent => KeyContext::Retention,
-                ArchivesPage::PrunePlan => KeyContext::PrunePlan,
             },
             (Screen::Baselines, _) => match self.baselines.page {
                 BaselinesPage::List => KeyContext::Baselines,
@@ -240,8 +239,8 @@ impl Model {
                 let editor = self.editor.as_ref();
                 editor.map_or(KeyContext::Editor, |editor| editor.key_context())
             }
-            (Screen::Reset, ResetStage::Run(_)) => KeyContext::Run,
-            (Screen::Reset, ResetStage::Result(_)) => KeyContext::Result,
+            (Screen::Reset, _) if self.reset.is_running() => KeyContext::Run,
+            (Screen::Reset, Some(_)) => KeyContext::Result,
             (Screen::Reset, _) => KeyContext::Plan,
         }
     }
@@ -277,10 +276,8 @@ impl Model {
     pub fn reopenable_screen(&self, screen: Screen) -> Screen {
         let is_closed = match screen {
             Screen::Editor => self.editor.is_none(),
-            Screen::BaselinePlan => {
-                matches!(self.baseline_plan.stage, BaselinePlanStage::Empty)
-            }
-            Screen::Reset => matches!(self.reset.stage, ResetStage::Empty),
+            Screen::BaselinePlan => matches!(self.baseline_plan.plan.stage, PlanStage::Empty),
+            Screen::Reset => self.reset.is_empty(),
             _ => false,
         };
         if is_closed { Screen::Fleet } else { screen }
@@ -382,23 +379,18 @@ impl Model {
             sequence: last + 1,
             run_id: None,
         };
-        let mut count = 1;
-        let mut add_to_log = |log: &mut LogScreen| match log.messages.front_mut() {
+        let messages = &mut self.log.messages;
+        match messages.front_mut() {
             Some(last) if last.text == message.text => {
                 last.repeat_count += 1;
                 last.time = message.time;
-                count = last.repeat_count;
+                message.repeat_count = last.repeat_count;
             }
             _ => {
-                log.messages.push_front(message.clone());
-                log.messages.truncate(MAX_MESSAGES);
+                messages.push_front(message.clone());
+                messages.truncate(MAX_MESSAGES);
             }
-        };
-        match self.screen {
-            Screen::Log => self.log.change_keeping_cursor(add_to_log),
-            _ => add_to_log(&mut self.log),
         }
-        message.repeat_count = count;
         self.last_message = Some(message);
         self.is_dirty = true;
     }

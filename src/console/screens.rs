@@ -143,7 +143,7 @@ pub fn page_rows(model: &Model) -> usize {
     }
 }
 
-/// Keeps the cursors of the fleet and of the screen's list on a row and on the screen.
+/// Keeps the cursors of the fleet and of the screen's lists on a row and on the screen.
 pub(super) fn fit_lists(model: &mut Model) {
     keep_fleet_cursor_visible(model);
     match model.screen {
@@ -155,62 +155,56 @@ pub(super) fn fit_lists(model: &mut Model) {
                 health,
                 ..
             } = &mut model.agent;
-            history.list.cursor = history.cursor_index();
-            let count = history.loaded_records().len();
-            history.list.fit(count, height);
-            memory.collection_list.cursor = memory.collection_index();
-            let count = memory.collections().len();
-            memory.collection_list.fit(count, height);
-            memory.items.list.fit(memory.items.shown.len(), height);
-            health.list.fit(health.findings().len(), height);
+            history.list = history.list.fitted(history.loaded_records(), height);
+            let (current, count) = (memory.collection_index(), memory.collections().len());
+            memory.collection_list = memory.collection_list.scrolled_to(current, count, height);
+            memory.items.list = memory.items.list.fitted(&memory.items, height);
+            health.list = health.list.fitted(health.findings(), height);
         }
         Screen::Baselines => {
             let height = baselines_list_height(model);
             let screen = &mut model.baselines;
-            screen.list_pane.cursor = screen.cursor_index();
-            let count = screen.visible_summaries().len();
-            screen.list_pane.fit(count, height);
+            let visible = screen.visible_summaries();
+            screen.list_pane = screen.list_pane.fitted(&visible[..], height);
             let versions = &mut screen.versions;
-            let count = versions.records().len();
-            versions.list.fit(count, height);
+            versions.list = versions.list.fitted(versions.records(), height);
         }
         Screen::Verify => {
-            let (count, height) = (
-                model.verify.rows(&model.baselines).len(),
-                verify_list_height(model),
-            );
-            model.verify.list.fit(count, height);
+            let rows = model.verify.rows(&model.baselines);
+            let height = verify_list_height(model);
+            model.verify.list = model.verify.list.fitted(&rows[..], height);
         }
         Screen::Archives => {
             let height = archives_list_height(model);
             let screen = &mut model.archives;
-            let view = &mut screen.retention;
-            let (list, count) = match screen.page {
-                ArchivesPage::RetentionAgent => {
-                    let count = view.detail_lines().len();
-                    (&mut view.detail, count)
-                }
-                page if page.is_about_retention() => {
-                    let count = view.list_lines().len();
-                    (&mut view.list, count)
-                }
-                _ if screen.timeline.is_open => {
-                    let count = screen.timeline.rows().len();
-                    (&mut screen.timeline.list, count)
-                }
-                _ => {
-                    let count = screen.row_count();
-                    (&mut screen.list, count)
-                }
-            };
-            list.fit(count, height);
+            let (retention, timeline) = (&mut screen.retention, &mut screen.timeline);
+            retention.list = retention.list.fitted(&retention.list_lines()[..], height);
+            retention.detail = (retention.detail).fitted(&retention.detail_lines()[..], height);
+            timeline.list = timeline.list.fitted(timeline.rows(), height);
+            screen.list = screen.list.fitted(&*screen, height);
         }
-        Screen::Fleet
-        | Screen::Reset
-        | Screen::Log
-        | Screen::Hosts
-        | Screen::BaselinePlan
-        | Screen::Editor => {}
+        Screen::Log => {
+            let height = log_list_height(model);
+            model.log.list = model.log.list.fitted(&model.log.rows()[..], height);
+            let height = shown_timer_rows(model);
+            let schedule = &mut model.log.schedule;
+            schedule.list = schedule.list.fitted(&schedule.rows[..], height);
+        }
+        Screen::Hosts => {
+            let height = hosts_list_height(model);
+            let statuses = model.hosts.sorted_statuses();
+            model.hosts.list = model.hosts.list.fitted(&statuses[..], height);
+        }
+        Screen::BaselinePlan => {
+            let screen = &mut model.baseline_plan;
+            let height = screen.list_rows(model.size.1);
+            screen.list = screen.list.fitted(screen.rows(), height);
+        }
+        Screen::Reset => {
+            // How many rows fit is known once they are drawn.
+            model.reset.list.cursor = model.reset.cursor_index();
+        }
+        Screen::Fleet | Screen::Editor => {}
     }
 }
 

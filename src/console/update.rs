@@ -38,7 +38,7 @@ use super::screens::fleet::update::update_trends;
 use super::screens::fleet::visible_agents::{move_changed_agents, refresh_visible_agents};
 use super::screens::hosts::state::HostsScreen;
 use super::screens::log::state::MessageLevel;
-use super::screens::reset::state::{PlanDetailsRequest, ResetStage};
+use super::screens::reset::state::PlanDetailsRequest;
 use super::screens::{
     agent, archives, baseline_plan, baselines, editor, hosts, log, reset, verify,
 };
@@ -166,10 +166,7 @@ fn handle_message(model: &mut Model, msg: Msg) -> Vec<Effect> {
             return log::update::schedule::handle_changed(model, &change, outcome);
         }
         Msg::DraftsFound(names) => editor::update::report_left_drafts(model, &names),
-        // The verification lists the baselines as well.
-        Msg::BaselinesLoaded(list) => verify::update::change_keeping_cursor(model, |model| {
-            baselines::update::handle_list(model, list);
-        }),
+        Msg::BaselinesLoaded(list) => baselines::update::handle_list(model, list),
         Msg::BaselineVersionsLoaded(name, records) => {
             baselines::update::handle_versions(model, &name, records);
         }
@@ -513,11 +510,11 @@ fn follow_changes(model: &mut Model, changes: &ObservationChanges) -> Vec<Effect
     if is_fully_observed && !fleet.is_cursor_pinned && fleet.cursor_pin_due.is_none() {
         fleet.cursor_pin_due = Some(model.now.elapsed + CURSOR_SETTLE_TIME);
     }
-    if let ResetStage::Plan(view) = &model.reset.stage
+    if let Some(view) = model.reset.plan.shown()
         && changes.is_plan_affected
     {
-        model.reset.is_plan_stale = model.reset.requests.is_pending;
-        if !model.reset.requests.is_pending {
+        model.reset.is_plan_stale = model.reset.plan.requests.is_pending;
+        if !model.reset.plan.requests.is_pending {
             let request = view.request.clone();
             effects.extend(request_plan(model, request, true));
         }
@@ -559,17 +556,13 @@ fn apply_observation(model: &mut Model, mut seen: Observation, changes: &mut Obs
             is_ledger_back || old.last_run != seen.last_run || old.baseline != seen.baseline
         });
         changes.are_texts_outdated |= model.agent.agent == seen.agent;
-        match &model.reset.stage {
-            ResetStage::Plan(view) => {
-                // What it skips because of a lock or a lost host may be possible now.
-                changes.is_plan_affected |= view.plan.agents().any(|it| it == seen.agent);
-            }
+        if let Some(view) = model.reset.plan.shown() {
+            // What it skips because of a lock or a lost host may be possible now.
+            changes.is_plan_affected |= view.plan.agents().any(|it| it == seen.agent);
+        } else if let Some(request) = model.reset.plan.request() {
             // The plan being made may be based on the previous content.
-            ResetStage::Planning(request) => {
-                let names = request.agent_names();
-                model.reset.is_plan_stale |= names.is_empty() || names.contains(&seen.agent);
-            }
-            _ => {}
+            let names = request.agent_names();
+            model.reset.is_plan_stale |= names.is_empty() || names.contains(&seen.agent);
         }
     }
     if let Some(why) = &seen.ledger_error {
@@ -636,6 +629,7 @@ fn handle_config_adopted(
     }
     if removed_agent.is_some() {
         model.return_point = Default::default();
+        model.reset.plan.opened_from = Screen::Fleet;
     }
     if let Some(name) = removed_agent.filter(|_| model.screen == Screen::Agent) {
         let text = format!("{name} is no longer in the config");

@@ -15,7 +15,6 @@ use memory_shepherd::console::screens::fleet::visible_agents::{
     refresh_visible_agents, visible_rows,
 };
 use memory_shepherd::console::screens::log::state::MessageLevel;
-use memory_shepherd::console::screens::reset::state::ResetStage;
 use memory_shepherd::console::shell::terminal::{FramePacer, Painter, TerminalFeatures};
 use memory_shepherd::console::theme::{BUILT_IN_THEMES, Theme};
 use memory_shepherd::console::view;
@@ -470,7 +469,7 @@ fn measure_baselines(costs: &mut FrameCosts) {
     costs.record_median("comparison, one line", &mut wire, ("j", 40), 150);
     costs.record_key("comparison, a page", &mut wire, "PgDn", 3_500);
     frame_bytes_after(&mut wire, "S");
-    let request = wire.console.model.baseline_plan.requests.last_id;
+    let request = wire.console.model.baseline_plan.plan.requests.last_id;
     let prepared = baseline_plan(&["agent-00"], true);
     wire.console
         .send(Msg::BaselinePlanMade(request, Ok(Box::new(prepared))));
@@ -891,7 +890,7 @@ impl HostileConsole<'_> {
         console.advance(KEY_GUARD_TIME);
         console.type_line("reset 1");
         console.press("Enter");
-        let is_running = matches!(console.model.reset.stage, ResetStage::Run(_));
+        let is_running = console.model.reset.is_running();
         assert!(is_running, "{}", self.what);
         self.draw_frame();
         let failed = (self.victim.as_str(), Outcome::Failed, Some(&*self.evil));
@@ -900,7 +899,7 @@ impl HostileConsole<'_> {
         self.wire.console.send(Msg::RunProgressed(done));
         self.draw_frame();
         self.wire.console.send(Msg::RunEnded(report));
-        if let ResetStage::Result(view) = &mut self.wire.console.model.reset.stage {
+        if let Some(view) = &mut self.wire.console.model.reset.last_result {
             view.lines[0].entry = Some(WrittenEntry {
                 path: self.evil.clone().into(),
                 kind: EntryKind::Scratch,

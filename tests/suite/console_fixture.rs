@@ -19,7 +19,6 @@ use memory_shepherd::console::screens::agent::state::memory::{
 };
 use memory_shepherd::console::screens::baseline_plan::state::PreparedBaselinePlan;
 use memory_shepherd::console::screens::editor::state::EditorScreen;
-use memory_shepherd::console::screens::reset::state::ResetStage;
 use memory_shepherd::console::text::{self, PreparedText, TextLine};
 use memory_shepherd::console::theme::Theme;
 use memory_shepherd::console::theme::{Role, role_of_state};
@@ -442,7 +441,7 @@ impl TestConsole {
     /// Answers the most recent request for a plan over baselines, and waits until the model accepts
     /// keys again.
     pub fn answer_baseline_plan(&mut self, plan: PreparedBaselinePlan) {
-        let request = self.model.baseline_plan.requests.last_id;
+        let request = self.model.baseline_plan.plan.requests.last_id;
         self.send(Msg::BaselinePlanMade(request, Ok(Box::new(plan))));
         self.advance(KEY_GUARD_TIME);
     }
@@ -466,7 +465,7 @@ impl TestConsole {
 
     /// Answers the most recent plan request.
     pub fn answer_plan(&mut self, plan: Plan) -> Vec<Effect> {
-        let request = self.model.reset.requests.last_id;
+        let request = self.model.reset.plan.requests.last_id;
         self.send(Msg::PlanMade(request, Ok(Box::new(plan))))
     }
 
@@ -484,17 +483,11 @@ impl TestConsole {
     }
 
     pub fn confirmation(&self) -> &Confirmation {
-        match &self.model.reset.stage {
-            ResetStage::Plan(view) => &view.prompt.confirmation,
-            stage => panic!("no plan: {stage:?}"),
-        }
+        &self.model.reset.plan.shown().unwrap().prompt.confirmation
     }
 
     pub fn typed_confirmation(&self) -> &str {
-        match &self.model.reset.stage {
-            ResetStage::Plan(view) => &view.prompt.typed_text,
-            stage => panic!("no plan: {stage:?}"),
-        }
+        &self.model.reset.plan.shown().unwrap().prompt.typed_text
     }
 
     /// Returns what the screen shows, its rows one after the other.

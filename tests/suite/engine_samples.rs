@@ -208,7 +208,7 @@ pub fn baseline_plan(agents: &[&str], is_foreign: bool) -> PreparedBaselinePlan 
         notes: vec!["resets push the sealed versions".to_string()],
         refusal: None,
         needs_key: false,
-        plan: Arc::new(BaselineChangePlan::Files {
+        change: Arc::new(BaselineChangePlan::Files {
             plan: BaselinePlan {
                 action: BaselineAction::Replace,
                 files,

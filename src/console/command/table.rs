@@ -234,7 +234,7 @@ macro_rules! command_rows {
             ShowRetention          "retention"      "retention"          Viewing       &[Archives], ["r"], "Show what retention deletes now, and why the rest stays":
                 _ => archives::retention::open(model);
             PlanPrune              "prune"          "prune"              Actions/Plan  &[Retention], ["X"], "Plan to delete what retention shows; typing confirms it":
-                _ if archives::retention::check_prune(model) => archives::retention::plan_prune(model);
+                _ if archives::retention::check_prune(model) => archives::retention::open_plan(model);
             OpenPager              "pager"          "pager"              Viewing       &[Agent, Outcome, Log, Verify, Archives, ArchiveText, Timeline], ["o"], "Open the text, or the entry under the cursor, in $PAGER":
                 Agent if agent::check_pager(model) => handoff::open_pager(model),
                 Verify if verify::check_report(model) => handoff::open_pager(model),

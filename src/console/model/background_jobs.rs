@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use super::{Model, Moment, Screen};
 use crate::console::message::{Effect, Msg};
-use crate::console::screens::reset::state::ResetStage;
 use crate::engine::{FleetEvent, HostStatus};
 
 /// Age from which a job is shown.
@@ -131,7 +130,7 @@ fn current_jobs(model: &Model) -> Vec<BackgroundJob> {
             started: *since,
         });
     }
-    if let ResetStage::Run(run) = &model.reset.stage {
+    if let Some(run) = model.reset.plan.applying() {
         let age = model.now.elapsed.saturating_sub(run.started_at);
         let age = chrono::Duration::from_std(age).unwrap_or_default();
         list.push(BackgroundJob {

@@ -17,7 +17,6 @@ use crate::console::screens::agent::marked_lines::MarkedLines;
 use crate::console::screens::agent::state::AgentTab;
 use crate::console::screens::agent::state::memory::describe_finding;
 use crate::console::screens::archives::state::ArchiveRow;
-use crate::console::screens::reset::state::ResetStage;
 use crate::console::text::{LineKind, Pane, TextLine};
 
 /// Cells of the label of a fact.
@@ -172,7 +171,7 @@ fn current_layout_row(model: &Model) -> Option<(String, TextLine)> {
 
 /// Returns the command line that does what the screen plans or has done, if there is one.
 fn equivalent_command_line(model: &Model) -> Option<String> {
-    match (model.screen, &model.reset.stage) {
+    match (model.screen, model.reset.result()) {
         (Screen::BaselinePlan, _) => model
             .baseline_plan
             .view()
@@ -180,8 +179,8 @@ fn equivalent_command_line(model: &Model) -> Option<String> {
         (Screen::Archives, _) if plan_kind(model) == Some(PlanKind::Prune) => {
             Some(equivalent_command::for_prune(model))
         }
-        (Screen::Reset, ResetStage::Plan(view)) => equivalent_command::for_plan(model, view),
-        (Screen::Reset, ResetStage::Result(view)) => equivalent_command::for_result(model, view),
+        (Screen::Reset, Some(view)) => equivalent_command::for_result(model, view),
+        (Screen::Reset, None) => equivalent_command::for_plan(model, model.reset.plan.shown()?),
         (Screen::Log, _) => equivalent_command::for_run(model, model.log.current_run()?),
         _ => None,
     }
@@ -201,7 +200,7 @@ fn marked_lines_here(model: &Model) -> Option<&MarkedLines> {
 /// Returns the current line with its description: in a text the hit or the first visible line,
 /// elsewhere the row under the cursor.
 fn current_line(model: &Model) -> Option<(String, TextLine)> {
-    match (model.screen, &model.reset.stage) {
+    match (model.screen, model.reset.result()) {
         (Screen::Agent, _) if model.agent.is_list() => current_layout_row(model),
         (Screen::Agent, _) => {
             let pane = model.agent.current_pane();
@@ -220,8 +219,8 @@ fn current_line(model: &Model) -> Option<(String, TextLine)> {
             let text = model.log.current_row()?.text();
             Some(("the row".to_string(), TextLine::note(text)))
         }
-        (Screen::Reset, ResetStage::Result(view)) => {
-            let line = view.lines.get(model.reset.cursor)?;
+        (Screen::Reset, Some(_)) => {
+            let line = model.reset.current_line()?;
             Some(("the row".to_string(), TextLine::note(line.to_text())))
         }
         _ => None,
@@ -236,7 +235,7 @@ fn line_of(pane: &Pane, has_line_cursor: bool) -> Option<&TextLine> {
 
 /// Returns the whole text of the screen with its description.
 fn full_text(model: &Model) -> Option<(String, Vec<u8>)> {
-    match (model.screen, &model.reset.stage) {
+    match (model.screen, model.reset.result()) {
         (Screen::Agent, _) if !model.agent.has_full_text() => None,
         (Screen::Agent, _) if model.agent.tab == AgentTab::Health => {
             let findings = model.agent.health.findings().iter();
@@ -272,7 +271,7 @@ fn full_text(model: &Model) -> Option<(String, Vec<u8>)> {
             });
             Some(("the log".to_string(), rows.collect::<String>().into_bytes()))
         }
-        (Screen::Reset, ResetStage::Result(view)) => {
+        (Screen::Reset, Some(view)) => {
             let command = equivalent_command::for_result(model, view);
             let mut text = command.map_or_else(String::new, |line| format!("$ {line}\n"));
             for error in &view.errors {

@@ -14,7 +14,7 @@ use crate::console::screens::baseline_plan::state::{
     BaselineChangePlan, BaselinePlanRequest, BaselinePlanView,
 };
 use crate::console::screens::log::state::RunSummary;
-use crate::console::screens::reset::state::{PlanRequest, PlanView, ResetStage, ResultView};
+use crate::console::screens::reset::state::{PlanRequest, PlanView, ResultView};
 use crate::engine::{
     Operation, Outcome, Plan, Protection, ScratchRequest, ScratchSelection, UndoMode, UndoTarget,
 };
@@ -99,11 +99,11 @@ pub fn for_baseline_plan(model: &Model, view: &BaselinePlanView) -> String {
                 Some(rest) => format!(" --sign ~/{}", quote(rest)),
                 None => format!(" --sign {}", quote(key)),
             });
-            let mut rows = view.prepared.rows.iter();
+            let mut rows = view.plan.rows.iter();
             let has_errors = rows.any(|row| !row.lint_errors.is_empty());
             let force = if has_errors { "--force " } else { "" };
             // Files may change before the command is run.
-            let plan = match &*view.prepared.plan {
+            let plan = match &*view.plan.change {
                 BaselineChangePlan::Seal(plan, _) => format!(" --plan {}", plan.hash()),
                 BaselineChangePlan::Files { .. } => String::new(),
             };
@@ -126,13 +126,13 @@ pub fn for_baseline_plan(model: &Model, view: &BaselinePlanView) -> String {
         }
     };
     let is_resealed = matches!(
-        *view.prepared.plan,
+        *view.plan.change,
         BaselineChangePlan::Files {
             is_resealed: true,
             ..
         }
     );
-    let names = || view.prepared.rows.iter().map(|row| row.name.clone());
+    let names = || view.plan.rows.iter().map(|row| row.name.clone());
     let seal = || format!("seal {}", quote_all(&names().collect::<Vec<_>>()));
     commands.extend(is_resealed.then(seal));
     let lines = commands.iter().map(|it| command_line(model, it));
@@ -333,10 +333,7 @@ pub fn for_command(model: &Model, command: Command) -> Option<String> {
             command_for(&format!("{verb} --dry-run"))
         }
         Command::ConfirmPlan | Command::UndoAppend | Command::UndoOverwrite => {
-            match &model.reset.stage {
-                ResetStage::Plan(view) => for_plan(model, view),
-                _ => None,
-            }
+            for_plan(model, model.reset.plan.shown()?)
         }
         Command::PlanUndo | Command::UndoSave => {
             offer_commands(model, &undo_offers(model).first()?.plan)

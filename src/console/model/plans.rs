@@ -7,10 +7,10 @@ use super::read_only::{check_started_writable, is_unlocked};
 use crate::console::command::{Command, require};
 use crate::console::message::Effect;
 use crate::console::screen::Screen;
-use crate::console::screens::archives::state::ArchivesPage;
-use crate::console::screens::baseline_plan::state::{BEING_WRITTEN_REASON, BaselinePlanStage};
-use crate::console::screens::reset::state::{PlanRequest, ResetStage};
-use crate::console::widgets::plan_pane::PlanPrompt;
+use crate::console::screens::baseline_plan::state::BEING_WRITTEN_REASON;
+use crate::console::screens::reset::state::PlanRequest;
+use crate::console::widgets::list_pane::ListPane;
+use crate::console::widgets::plan_pane::{AnyPlan, PlanPrompt};
 
 /// Kind of a plan that has a screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,12 +26,9 @@ pub enum PlanKind {
 /// Returns the kind of the plan on the screen, also while it is being made.
 pub fn plan_kind(model: &Model) -> Option<PlanKind> {
     let (kind, is_open) = match model.screen {
-        Screen::Reset => (PlanKind::Run, model.reset.has_plan()),
-        Screen::BaselinePlan => (PlanKind::Baselines, model.baseline_plan.has_plan()),
-        Screen::Archives => {
-            let is_open = model.archives.page == ArchivesPage::PrunePlan;
-            (PlanKind::Prune, is_open)
-        }
+        Screen::Reset => (PlanKind::Run, model.reset.plan.is_open()),
+        Screen::BaselinePlan => (PlanKind::Baselines, model.baseline_plan.plan.is_open()),
+        Screen::Archives => (PlanKind::Prune, model.archives.has_prune_plan()),
         _ => return None,
     };
     is_open.then_some(kind)
@@ -42,43 +39,31 @@ pub fn has_plan(model: &Model) -> bool {
     plan_kind(model).is_some()
 }
 
+fn visible_plan(model: &Model) -> Option<&dyn AnyPlan> {
+    Some(match plan_kind(model)? {
+        PlanKind::Run => &model.reset.plan,
+        PlanKind::Baselines => &model.baseline_plan.plan,
+        PlanKind::Prune => &model.archives.retention.plan,
+    })
+}
+
 /// Returns what confirms the plan on the screen; `None` while it is being made.
 pub fn plan_prompt(model: &Model) -> Option<&PlanPrompt> {
-    match (
-        plan_kind(model)?,
-        &model.reset.stage,
-        &model.baseline_plan.stage,
-    ) {
-        (PlanKind::Run, ResetStage::Plan(view), _) => Some(&view.prompt),
-        (PlanKind::Baselines, _, BaselinePlanStage::Plan(view)) => Some(&view.prompt),
-        (PlanKind::Prune, ..) => model.archives.retention.plan.as_ref().map(|it| &it.prompt),
-        _ => None,
-    }
+    visible_plan(model)?.prompt()
 }
 
 /// Returns what confirms the plan on the screen, to be typed.
 pub fn plan_prompt_mut(model: &mut Model) -> Option<&mut PlanPrompt> {
-    let kind = plan_kind(model)?;
-    match (kind, &mut model.reset.stage, &mut model.baseline_plan.stage) {
-        (PlanKind::Run, ResetStage::Plan(view), _) => Some(&mut view.prompt),
-        (PlanKind::Baselines, _, BaselinePlanStage::Plan(view)) => Some(&mut view.prompt),
-        (PlanKind::Prune, ..) => {
-            let plan = model.archives.retention.plan.as_mut();
-            plan.map(|it| &mut it.prompt)
-        }
-        _ => None,
+    match plan_kind(model)? {
+        PlanKind::Run => model.reset.plan.prompt_mut(),
+        PlanKind::Baselines => model.baseline_plan.plan.prompt_mut(),
+        PlanKind::Prune => model.archives.retention.plan.prompt_mut(),
     }
 }
 
 /// Returns when the plan on the screen expires; `None` while it is being made again.
 pub fn plan_expiry(model: &Model) -> Option<Duration> {
-    let requests = match plan_kind(model)? {
-        PlanKind::Run => model.reset.requests,
-        PlanKind::Baselines => model.baseline_plan.requests,
-        PlanKind::Prune => model.archives.retention.requests,
-    };
-    let prompt = plan_prompt(model).filter(|_| !requests.is_pending);
-    prompt.map(PlanPrompt::expires_at)
+    visible_plan(model)?.expires_at()
 }
 
 /// Says what to do about marked agents of a plan that the filter hides.
@@ -102,18 +87,13 @@ pub fn track_visible_plan(model: &mut Model) {
 /// Requests a plan. A replan replaces the plan on the screen once it is made; any other request
 /// goes to the reset screen.
 pub fn request_plan(model: &mut Model, request: PlanRequest, is_replan: bool) -> Vec<Effect> {
-    let id = model.reset.requests.begin();
+    let is_from_result = model.reset.is_from_result || model.reset.result().is_some();
+    let id = model.reset.plan.begin(&request, is_replan);
     model.reset.is_plan_stale = false;
     model.is_dirty = true;
     if !is_replan {
-        if let ResetStage::Result(result) = &model.reset.stage {
-            model.reset.previous_result = Some(result.clone());
-            model.reset.is_from_result = model.screen == Screen::Reset;
-        } else if model.screen != Screen::Reset {
-            model.reset.is_from_result = false;
-        }
-        model.reset.stage = ResetStage::Planning(request.clone());
-        model.reset.cursor = 0;
+        model.reset.is_from_result = is_from_result && model.screen == Screen::Reset;
+        model.reset.list = ListPane::default();
         model.key_guards.plan.restart(model.now.elapsed);
         go_to_reset(model);
     }
@@ -123,7 +103,7 @@ pub fn request_plan(model: &mut Model, request: PlanRequest, is_replan: bool) ->
 /// Goes to the reset screen, which leads back to where it is opened.
 pub fn go_to_reset(model: &mut Model) {
     if model.screen != Screen::Reset {
-        model.return_point.from_reset = model.screen;
+        model.reset.plan.opened_from = model.screen;
         model.return_point.agent_before_reset = model.agent_view();
     }
     model.go_to_screen(Screen::Reset);
@@ -132,7 +112,10 @@ pub fn go_to_reset(model: &mut Model) {
 /// Checks that another plan over baselines can be made.
 pub fn check_baseline_planning(model: &Model) -> Result<(), String> {
     check_started_writable(model)?;
-    require(!model.baseline_plan.is_applying(), BEING_WRITTEN_REASON)
+    require(
+        model.baseline_plan.plan.applying().is_none(),
+        BEING_WRITTEN_REASON,
+    )
 }
 
 /// Checks that no run is in progress.

@@ -12,7 +12,7 @@ use crate::console::screen::Screen;
 use crate::console::screens::agent::state::AgentTab;
 use crate::console::screens::baselines::state::NO_BASELINE_REASON;
 use crate::console::screens::log::state::{LogRow, RunSummary};
-use crate::console::screens::reset::state::{PlanRequest, REDO_VERB, ResetStage, ResultView};
+use crate::console::screens::reset::state::{PlanRequest, REDO_VERB, ResultView};
 use crate::engine::{
     LastRun, Operation, Outcome, ScratchRequest, ScratchSelection, UndoMode, UndoTarget,
 };
@@ -24,10 +24,10 @@ pub const NEVER_RESET_REASON: &str = "never reset (layout without a baseline)";
 /// Returns the agents that a command acts on: the marked ones, else the one under the cursor or
 /// on the screen; on the baselines screen those whose baselines the command is about.
 pub fn target_agents(model: &Model) -> Vec<String> {
-    match (model.screen, &model.reset.stage) {
+    match (model.screen, model.reset.result()) {
         (Screen::Agent, _) => vec![model.agent.agent.clone()],
         (Screen::Baselines, _) => users_of_baselines(model, &model.baselines.targets()),
-        (Screen::Reset, ResetStage::Result(result)) => model.log.undoable_agents(result),
+        (Screen::Reset, Some(result)) => model.log.undoable_agents(result),
         _ => marked_or_current_agents(model),
     }
 }
@@ -65,8 +65,8 @@ fn retried_push(
 /// # Errors
 /// The screen shows no result, no agent failed, or runs of its kind are not tried again.
 pub fn retry_request(model: &Model) -> Result<PlanRequest, String> {
-    let result = match (model.screen, &model.reset.stage) {
-        (Screen::Reset, ResetStage::Result(result)) => result,
+    let result = match (model.screen, model.reset.result()) {
+        (Screen::Reset, Some(result)) => result,
         _ => return Err("no result on the screen".to_string()),
     };
     let failed = result.failed_agents();
@@ -181,8 +181,8 @@ fn users_of_baselines(model: &Model, names: &[String]) -> Vec<String> {
 /// Whether any of the agents that a command acts on is as wanted. Unlike
 /// [`target_agents`], it copies no names of marked agents: each frame asks.
 fn has_target_agent(model: &Model, is_wanted: impl Fn(&str) -> bool) -> bool {
-    match (model.screen, &model.reset.stage) {
-        (Screen::Agent | Screen::Baselines, _) | (Screen::Reset, ResetStage::Result(_)) => {
+    match (model.screen, model.reset.result()) {
+        (Screen::Agent | Screen::Baselines, _) | (Screen::Reset, Some(_)) => {
             target_agents(model).iter().any(|name| is_wanted(name))
         }
         _ if model.fleet.marks.is_empty() => {
@@ -323,8 +323,8 @@ pub fn selected_entry(model: &Model) -> Result<(String, WrittenEntry), String> {
         None if agent.is_empty() => Err("this row is about no agent".to_string()),
         None => Err(format!("the run archived nothing of {agent}")),
     };
-    match (model.screen, &model.reset.stage) {
-        (Screen::Reset, ResetStage::Result(view)) => match view.lines.get(model.reset.cursor) {
+    match (model.screen, model.reset.result()) {
+        (Screen::Reset, Some(_)) => match model.reset.current_line() {
             Some(line) => of(&line.agent, line.entry.as_ref()),
             None => Err(no_subject_reason(model)),
         },

@@ -14,7 +14,6 @@ use crate::console::age::format_time;
 use crate::console::command::{Command, KeyContext};
 use crate::console::screen::Screen;
 use crate::console::screens::log::state::OwnRun;
-use crate::console::screens::reset::state::ResetStage;
 use crate::console::widgets::canvas::{shorten_untrusted, truncate};
 use crate::engine::{Observation, State};
 
@@ -271,7 +270,7 @@ fn is_new_trouble(model: &Model, seen: &Observation) -> bool {
 
 /// Whether a run of this console may have made the difference between two observations of an agent.
 fn is_own_act(model: &Model, old: &Observation, seen: &Observation) -> bool {
-    if let ResetStage::Run(view) = &model.reset.stage {
+    if let Some(view) = model.reset.plan.applying() {
         return view.plan.steps.iter().any(|it| it.agent == seen.agent);
     }
     // An observation may have read the memory before the end of the run, and the record after it, or

@@ -13,10 +13,10 @@ use crate::base::untrusted;
 use crate::console::age::format_age;
 use crate::console::command::{Command, require};
 use crate::console::screen::Screen;
-use crate::console::screens::baseline_plan::state::{BaselinePlanRequest, BaselinePlanStage};
+use crate::console::screens::baseline_plan::state::BaselinePlanRequest;
 use crate::console::screens::baselines::state::BaselinesPage;
 use crate::console::screens::log::state::{OwnBaselineChange, OwnRun, RunSummary};
-use crate::console::screens::reset::state::{PlanRequest, REDO_VERB, ResetStage};
+use crate::console::screens::reset::state::{PlanRequest, REDO_VERB};
 use crate::console::widgets::canvas::shorten_untrusted;
 use crate::engine::{LastRun, Operation, UndoTarget};
 
@@ -137,20 +137,14 @@ pub fn planned_undo_offer(model: &Model) -> Option<&UndoOffer> {
     let offer = model.undo_offers.list.get(model.undo_offers.current)?;
     let is_planned = match &offer.plan {
         OfferedPlan::Runs(target) => {
-            let request = match &model.reset.stage {
-                ResetStage::Planning(request) => request,
-                ResetStage::Plan(view) => &view.request,
-                _ => return None,
-            };
+            let request = model.reset.plan.request()?;
             let is_same = matches!(request, PlanRequest::Undo(it, _) if it == target);
             is_same && model.screen == Screen::Reset
         }
         OfferedPlan::Baselines { names, version } => {
-            let request = match &model.baseline_plan.stage {
-                BaselinePlanStage::Planning(request) => request,
-                BaselinePlanStage::Plan(view) | BaselinePlanStage::Applying(view) => &view.request,
-                BaselinePlanStage::Empty => return None,
-            };
+            let plan = &model.baseline_plan.plan;
+            let applied = || plan.applying().map(|view| &view.request);
+            let request = plan.request().or_else(applied)?;
             let is_same = matches!(request, BaselinePlanRequest::Restore { names: planned, version: of }
                 if planned == names && of == version);
             is_same && model.screen == Screen::BaselinePlan
@@ -174,8 +168,8 @@ fn is_undo_subject_chosen(model: &Model) -> bool {
 /// Returns the undo of what a key is about: the marks, the row under the cursor, or what the screen
 /// shows.
 fn subject_undo(model: &Model) -> Option<UndoOffer> {
-    match (model.screen, &model.reset.stage) {
-        (Screen::Reset, ResetStage::Result(result)) => {
+    match (model.screen, model.reset.result()) {
+        (Screen::Reset, Some(result)) => {
             return Some(UndoOffer {
                 verb: result.verb,
                 names: model.log.undoable_agents(result),

@@ -15,11 +15,9 @@ use crate::console::model::visible_text::{has_text, visible_pane};
 use crate::console::overlay::{Overlay, PendingKeys};
 use crate::console::screen::Screen;
 use crate::console::screens;
-use crate::console::screens::baseline_plan::state::BaselinePlanStage;
 use crate::console::screens::fleet::visible_agents::{
     refresh_outdated_order, refresh_visible_agents,
 };
-use crate::console::screens::reset::state::ResetStage;
 use crate::console::screens::{agent, archives, baseline_plan, baselines, editor, search_query};
 use crate::console::widgets::prompt::{Prompt, PromptPurpose};
 
@@ -156,11 +154,10 @@ fn is_plan_guarded(model: &Model) -> bool {
 /// Whether a key may be the first character of a confirmation whose plan is still being made.
 fn may_begin_confirmation(model: &Model, key: Key) -> bool {
     let verbs = ["reset", "push", "undo", "redo", "edit", &model.config.name];
-    let words: &[&str] = match (&model.reset.stage, &model.baseline_plan.stage) {
-        (ResetStage::Planning(_), _) if model.screen == Screen::Reset => &verbs,
-        (_, BaselinePlanStage::Planning(request)) if model.screen == Screen::BaselinePlan => {
-            &[request.verb()]
-        }
+    let words: &[&str] = match (model.screen, model.baseline_plan.plan.request()) {
+        _ if plan_prompt(model).is_some() => &[],
+        (Screen::Reset, _) if has_plan(model) => &verbs,
+        (Screen::BaselinePlan, Some(request)) => &[request.verb()],
         _ => &[],
     };
     let typed = key.printable_char();

@@ -4,13 +4,14 @@ use crate::console::command::Command;
 use crate::console::keys::key::Key;
 use crate::console::message::Effect;
 use crate::console::model::plans;
-use crate::console::model::plans::{plan_expiry, plan_kind, plan_prompt, plan_prompt_mut};
+use crate::console::model::plans::{
+    has_plan, plan_expiry, plan_kind, plan_prompt, plan_prompt_mut,
+};
 use crate::console::model::read_only::read_only_reason;
 use crate::console::model::{Model, PlanKind};
 use crate::console::screen::Screen;
 use crate::console::screens::archives::update::retention;
-use crate::console::screens::baseline_plan::state::{BEING_WRITTEN_REASON, BaselinePlanStage};
-use crate::console::screens::reset::state::ResetStage;
+use crate::console::screens::baseline_plan::state::BEING_WRITTEN_REASON;
 use crate::console::screens::{baseline_plan, editor, reset};
 use crate::console::widgets::plan_pane::TypedConfirmation;
 
@@ -72,17 +73,14 @@ pub(super) fn renew_expired(model: &mut Model) -> Vec<Effect> {
 
 /// Requests the plan on the screen again; the old one stays until the new one is made.
 pub(super) fn request_again(model: &mut Model) -> Vec<Effect> {
-    match (
-        plan_kind(model),
-        &model.reset.stage,
-        &model.baseline_plan.stage,
-    ) {
-        (Some(PlanKind::Run), ResetStage::Plan(view), _) => {
-            let request = view.request.clone();
+    let (run, baselines) = (&model.reset.plan, &model.baseline_plan.plan);
+    match (plan_kind(model), run.shown(), baselines.shown()) {
+        (Some(PlanKind::Run), Some(shown), _) => {
+            let request = shown.request.clone();
             plans::request_plan(model, request, true)
         }
-        (Some(PlanKind::Baselines), _, BaselinePlanStage::Plan(view)) => {
-            let request = view.request.clone();
+        (Some(PlanKind::Baselines), _, Some(shown)) => {
+            let request = shown.request.clone();
             baseline_plan::update::request_plan(model, request, true)
         }
         (Some(PlanKind::Prune), ..) => vec![retention::request(model)],
@@ -92,39 +90,37 @@ pub(super) fn request_again(model: &mut Model) -> Vec<Effect> {
 
 /// Abandons all plans, also those of other screens. Returns whether there was one.
 pub(super) fn abandon_all(model: &mut Model) -> bool {
-    let has_run = model.reset.has_plan();
+    let has_run = model.reset.plan.is_open();
     if has_run {
         reset::update::abandon_plan(model);
     }
-    let has_baselines = model.baseline_plan.has_plan();
+    let has_baselines = model.baseline_plan.plan.is_open();
     if has_baselines {
         baseline_plan::update::abandon_plan(model);
     }
     retention::abandon_plan(model) || has_baselines || has_run
 }
 
+/// Leaves the plan of a run or of baselines, whichever is on the screen.
+pub(super) fn abandon(model: &mut Model) {
+    match model.screen {
+        Screen::BaselinePlan => baseline_plan::update::abandon_plan(model),
+        _ => reset::update::abandon_plan(model),
+    }
+}
+
 /// Quits. A run is stopped by the first quit, and a plan that is being made is abandoned; while
 /// baselines are being written, the first quit only says so.
 pub fn quit(model: &mut Model) -> Vec<Effect> {
     let key = model.key_hint(Command::Quit);
-    let is_planning = match plan_kind(model) {
-        Some(PlanKind::Run) => matches!(model.reset.stage, ResetStage::Planning(_)),
-        Some(PlanKind::Baselines) => {
-            matches!(model.baseline_plan.stage, BaselinePlanStage::Planning(_))
-        }
-        Some(PlanKind::Prune) | None => false,
-    };
-    if model.baseline_plan.is_applying()
+    if model.baseline_plan.plan.applying().is_some()
         && !std::mem::replace(&mut model.baseline_plan.has_quit, true)
     {
         model.show_hint(&format!("{BEING_WRITTEN_REASON}; {key} again quits"));
         return Vec::new();
     }
-    if is_planning {
-        match model.screen {
-            Screen::BaselinePlan => baseline_plan::update::abandon_plan(model),
-            _ => reset::update::abandon_plan(model),
-        }
+    if has_plan(model) && plan_prompt(model).is_none() {
+        abandon(model);
         model.show_hint(&format!("plan abandoned; {key} again quits"));
         return Vec::new();
     }

@@ -10,10 +10,11 @@ use crate::console::model::Model;
 use crate::console::model::plans::request_plan;
 use crate::console::model::read_only::read_only_reason;
 use crate::console::overlay::Overlay;
-use crate::console::screens::log::state::schedule::{TimerDialog, TimerPlan};
+use crate::console::screens::log::state::schedule::TimerDialog;
 use crate::console::screens::log::update::schedule::timer_run_refusal;
 use crate::console::screens::reset::state::PlanRequest;
-use crate::console::widgets::plan_pane::{Confirmation, PlanPrompt};
+use crate::console::widgets::plan_pane::{Confirmation, PlanPrompt, ShownPlan};
+use crate::unattended::schedule::ScheduleChange;
 
 /// Handles a key of the dialog.
 pub(super) fn handle_timer_key(
@@ -51,10 +52,14 @@ pub(super) fn handle_timer_key(
         Some('q') => return Vec::new(),
         _ => None,
     };
-    if let Some(change) = change {
+    if let Some(plan) = change {
         dialog.guard = KeyGuard::new(now);
         let prompt = PlanPrompt::new(Confirmation::SingleKey, now);
-        dialog.plan = Some(TimerPlan { change, prompt });
+        dialog.plan = Some(ShownPlan {
+            request: (),
+            plan,
+            prompt,
+        });
     }
     model.overlay = Some(Overlay::Timer(dialog));
     Vec::new()
@@ -71,17 +76,17 @@ fn plan_run(model: &mut Model, dialog: Box<TimerDialog>) -> Vec<Effect> {
 }
 
 /// Requests the change that was confirmed.
-fn confirm(model: &mut Model, plan: TimerPlan) -> Vec<Effect> {
+fn confirm(model: &mut Model, shown: ShownPlan<(), ScheduleChange>) -> Vec<Effect> {
     if let Some(why) = read_only_reason(model) {
         model.report_warning(why);
         return Vec::new();
     }
-    if plan.prompt.is_expired(model.now.elapsed) {
+    if shown.prompt.is_expired(model.now.elapsed) {
         let key = model.key_hint(Command::ControlTimer);
         let text = format!("the plan was older than a minute; {key} makes it again");
         model.report_info(text);
         return Vec::new();
     }
     model.log.schedule.is_changing = true;
-    vec![Effect::ChangeSchedule(plan.change)]
+    vec![Effect::ChangeSchedule(shown.plan)]
 }

@@ -11,9 +11,10 @@ use crate::console::model::targets::{
 use crate::console::model::undo_offers::{redo_offers, undo_offers, undone_save};
 use crate::console::model::{Model, OfferedPlan, UndoOffer, UndoOffers};
 use crate::console::screen::Screen;
+use crate::console::screens::baseline_plan;
 use crate::console::screens::log::state::RunSummary;
 use crate::console::screens::reset::state::PlanRequest;
-use crate::console::screens::{baseline_plan, reset};
+use crate::console::update::plan;
 use crate::engine::{UndoMode, UndoTarget};
 
 /// Plans the first undo that is offered. Names the last run if the offer is about marked agents, and
@@ -46,10 +47,7 @@ pub fn plan_redo(model: &mut Model) -> Vec<Effect> {
 pub fn plan_other(model: &mut Model) -> Vec<Effect> {
     let count = model.undo_offers.list.len().max(1);
     let next = (model.undo_offers.current + 1) % count;
-    match model.screen {
-        Screen::BaselinePlan => baseline_plan::update::abandon_plan(model),
-        _ => reset::update::abandon_plan(model),
-    }
+    plan::abandon(model);
     model.undo_offers.current = next;
     let offer = model.undo_offers.list.get(next).cloned();
     offer.map_or_else(Vec::new, |offer| request_plan(model, offer))

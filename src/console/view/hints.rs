@@ -13,7 +13,6 @@ use crate::console::model::undo_offers::{check_other_undo, undone_save};
 use crate::console::screen::Screen;
 use crate::console::screens::agent::state::AgentTab;
 use crate::console::screens::archives::state::ArchivesPage;
-use crate::console::screens::reset::state::{PlanView, ResetStage};
 use crate::console::theme::Role;
 use crate::console::widgets::canvas::{Canvas, end_of_untrusted, shorten_untrusted};
 use crate::console::widgets::list_pane::MIN_PREVIEW_COLUMNS;
@@ -226,10 +225,10 @@ fn needs_entry(command: Command, model: &Model) -> bool {
 
 /// Whether a hint is useful on the current screen and at the stage of a reset.
 fn is_hint_relevant(command: Command, model: &Model) -> bool {
-    match (model.key_context(), &model.reset.stage) {
+    match (model.key_context(), model.reset.result()) {
         (context, _) if command == Command::VerifyNow => context == KeyContext::Verify,
         _ if command == Command::PlanOtherUndo => check_other_undo(model).is_ok(),
-        (KeyContext::Result, ResetStage::Result(result)) => match command {
+        (KeyContext::Result, Some(result)) => match command {
             Command::RetryFailed => retry_request(model).is_ok(),
             Command::PlanUndo => !model.log.undoable_agents(result).is_empty(),
             Command::OpenDiff => is_reset(model),
@@ -290,8 +289,7 @@ fn is_hint_relevant(command: Command, model: &Model) -> bool {
                 | Command::ToggleWhitespaceMarks
         ),
         (KeyContext::Plan, _) if command == Command::OpenDiff && !is_reset(model) => false,
-        (KeyContext::Plan, ResetStage::Plan(view)) => is_plan_hint_relevant(command, view),
-        (KeyContext::Plan, _) => command == Command::GoBack,
+        (KeyContext::Plan, _) => is_plan_hint_relevant(command, model),
         (KeyContext::EditorDialog, _) => match command {
             Command::GoLog | Command::Palette => false,
             _ => check_enabled(command, model).is_ok(),
@@ -306,10 +304,13 @@ fn is_hint_relevant(command: Command, model: &Model) -> bool {
     }
 }
 
-fn is_plan_hint_relevant(command: Command, view: &PlanView) -> bool {
+fn is_plan_hint_relevant(command: Command, model: &Model) -> bool {
+    let Some(view) = model.reset.plan.shown() else {
+        return command == Command::GoBack;
+    };
     match command {
         Command::KeepHiddenAgents | Command::DropHiddenAgents => true,
-        _ if !view.hidden_agents.is_empty() => command == Command::GoBack,
+        _ if !model.reset.hidden_agents.is_empty() => command == Command::GoBack,
         Command::ConfirmPlan => view.prompt.confirmation == Confirmation::SingleKey,
         Command::UndoAppend => view.offers_undo_mode(UndoMode::Append),
         Command::UndoOverwrite => view.offers_undo_mode(UndoMode::Overwrite),

@@ -137,17 +137,12 @@ fn draw_list(model: &Model, canvas: &mut Canvas<'_>, choice_list: &ChoiceList<'_
     let height = usize::from(area.height).saturating_sub(3);
     let is_here = |row: &ListRow<'_>| matches!(row, ListRow::Choice(at, _) if Some(*at) == current);
     let cursor = rows.iter().position(is_here).unwrap_or(0);
-    let list = ListPane::ending_at_cursor(cursor, height);
-    draw_query(
-        model,
-        canvas,
-        choice_list,
-        rows.len().saturating_sub(list.top + height),
-    );
+    let visible = ListPane::<()>::at(cursor).visible(rows.len(), height);
+    draw_query(model, canvas, choice_list, rows.len() - visible.end);
     if rows.is_empty() {
         canvas.put_text(3, 4, "no match", Role::Dim);
     }
-    for (index, y) in list.visible(rows.len(), height).zip(4..) {
+    for (index, y) in visible.zip(4..) {
         let row = &rows[index];
         match row {
             ListRow::Heading(title) => {

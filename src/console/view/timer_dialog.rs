@@ -14,7 +14,7 @@ pub(super) fn draw(model: &Model, dialog: &TimerDialog, canvas: &mut Canvas<'_>)
     let width = canvas.room(0);
     let mut lines = match &dialog.plan {
         None => choice_lines(model, dialog, width),
-        Some(plan) => plan_lines(model, dialog, &plan.change, width),
+        Some(plan) => plan_lines(model, dialog, &plan.plan, width),
     };
     if !ignore_keys(model, &mut lines) {
         let message = model.last_message.as_ref();

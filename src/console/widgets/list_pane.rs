@@ -13,47 +13,148 @@ pub const NO_HIGHLIGHT: Range<u16> = 0..0;
 /// Smallest width of the terminal for a text beside its list, in columns.
 pub const MIN_PREVIEW_COLUMNS: u16 = 110;
 
-/// The position in a list.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ListPane {
-    /// Row index of the cursor.
+/// Rows of a list, each with a key that stays the same when rows come, go and move.
+pub trait KeyedRows<K> {
+    /// Returns the number of rows.
+    fn count(&self) -> usize;
+
+    /// Returns the key of a row; `None` behind the last one.
+    fn key(&self, index: usize) -> Option<K>;
+}
+
+/// A row of a list with a key.
+pub trait KeyedRow<K> {
+    /// Returns what tells it from other rows.
+    fn key(&self) -> K;
+}
+
+impl KeyedRow<String> for str {
+    fn key(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl<K, R: KeyedRow<K> + ?Sized> KeyedRow<K> for &R {
+    fn key(&self) -> K {
+        (**self).key()
+    }
+}
+
+impl<K, R: KeyedRow<K>> KeyedRows<K> for [R] {
+    fn count(&self) -> usize {
+        self.len()
+    }
+
+    fn key(&self, index: usize) -> Option<K> {
+        self.get(index).map(KeyedRow::key)
+    }
+}
+
+/// The position in a list. A cursor with a key stays on its row, however the rows change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListPane<K = ()> {
+    /// Row index of the cursor when the list was fitted last, or where it was moved to.
     pub cursor: usize,
     /// First visible row.
     pub top: usize,
+    /// Key of the row under the cursor; none for a cursor that stays where it is when rows change.
+    pub key: Option<K>,
 }
 
-impl ListPane {
-    /// Creates the position of a list that shows its rows from the beginning until the cursor is below
-    /// them.
-    pub fn ending_at_cursor(cursor: usize, height: usize) -> ListPane {
+impl<K> Default for ListPane<K> {
+    fn default() -> ListPane<K> {
+        ListPane::at(0)
+    }
+}
+
+impl<K> ListPane<K> {
+    /// Creates the position of a list whose cursor is on the row of an index.
+    pub fn at(cursor: usize) -> ListPane<K> {
         ListPane {
             cursor,
-            top: (cursor + 1).saturating_sub(height),
+            top: 0,
+            key: None,
         }
     }
 
-    /// Moves the cursor by rows.
-    pub fn step(&mut self, by: isize, count: usize) {
-        self.cursor = step_index(self.cursor, by, count);
+    /// Creates the position of a list whose cursor is on the row of a key, else on the first one.
+    pub fn on(key: K) -> ListPane<K> {
+        ListPane {
+            key: Some(key),
+            ..ListPane::default()
+        }
+    }
+}
+
+impl<K: Clone + PartialEq> ListPane<K> {
+    /// Returns the row index of the cursor: of the row with its key, if that is there; else it stays where
+    /// it was.
+    pub fn cursor_in(&self, rows: &(impl KeyedRows<K> + ?Sized)) -> usize {
+        let count = rows.count();
+        // Mostly the rows have not moved.
+        let mut indices = [self.cursor].into_iter().chain(0..count);
+        let found = match self.key {
+            None => None,
+            Some(_) => indices.find(|index| rows.key(*index) == self.key),
+        };
+        found.unwrap_or(self.cursor.min(count.saturating_sub(1)))
     }
 
-    /// Moves the cursor to the row that it was on before the rows changed, if that is still there.
-    pub fn follow<K: PartialEq>(&mut self, before: Option<K>, rows: impl IntoIterator<Item = K>) {
-        let found = before.and_then(|key| rows.into_iter().position(|row| row == key));
-        self.cursor = found.unwrap_or(self.cursor);
+    /// Returns the position with the cursor on the row of an index, where it stays.
+    pub fn moved_to(&self, index: usize, rows: &(impl KeyedRows<K> + ?Sized)) -> ListPane<K> {
+        ListPane {
+            cursor: index,
+            top: self.top,
+            key: rows.key(index),
+        }
     }
 
-    /// Keeps the cursor on a row, and that row on the screen.
-    pub fn fit(&mut self, count: usize, height: usize) {
-        self.cursor = self.cursor.min(count.saturating_sub(1));
-        let lowest = (self.cursor + 1).saturating_sub(height);
-        let top = self.top.clamp(lowest, self.cursor);
-        self.top = top.min(count.saturating_sub(height));
+    /// Returns the position with the cursor some rows further.
+    pub fn stepped(&self, by: isize, rows: &(impl KeyedRows<K> + ?Sized)) -> ListPane<K> {
+        let index = step_index(self.cursor_in(rows), by, rows.count());
+        self.moved_to(index, rows)
     }
 
+    /// Returns the position with the cursor some rows further. One that was moved up to the first row stays
+    /// at the top when rows come above that.
+    pub fn stepped_from_top(&self, by: isize, rows: &(impl KeyedRows<K> + ?Sized)) -> ListPane<K> {
+        let mut moved = self.stepped(by, rows);
+        moved.key = moved.key.filter(|_| moved.cursor > 0 || by > 0);
+        moved
+    }
+
+    /// Returns the position whose cursor stays on its row from now on.
+    pub fn pinned(&self, rows: &(impl KeyedRows<K> + ?Sized)) -> ListPane<K> {
+        self.stepped(0, rows)
+    }
+
+    /// Returns the position with the row under the cursor on the screen.
+    pub fn fitted(&self, rows: &(impl KeyedRows<K> + ?Sized), height: usize) -> ListPane<K> {
+        self.scrolled_to(self.cursor_in(rows), rows.count(), height)
+    }
+
+    /// Returns the position with the cursor on the row of an index, and that row on the screen.
+    pub fn scrolled_to(&self, cursor: usize, count: usize, height: usize) -> ListPane<K> {
+        ListPane {
+            cursor,
+            top: fitted_top(self.top, cursor, count, height),
+            key: self.key.clone(),
+        }
+    }
+}
+
+/// Returns the first visible row closest to `top` with which the cursor is visible, and no row is free
+/// below the last one.
+fn fitted_top(top: usize, cursor: usize, count: usize, height: usize) -> usize {
+    let lowest = (cursor + 1).saturating_sub(height.max(1));
+    top.clamp(lowest, cursor).min(count.saturating_sub(height))
+}
+
+impl<K> ListPane<K> {
     /// Returns the visible ones of some rows.
     pub fn visible(&self, count: usize, height: usize) -> Range<usize> {
-        self.top.min(count)..count.min(self.top + height)
+        let top = fitted_top(self.top, self.cursor, count, height);
+        top..count.min(top + height)
     }
 
     /// Draws the visible rows from a row of the screen on, and marks the one under the cursor.
@@ -259,5 +360,41 @@ impl Columns {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cursor_stays_on_its_row_when_rows_change() {
+        let list = ListPane::<String>::default().stepped(1, &["a", "b", "c"][..]);
+        let cursor = |rows: &[&str]| list.cursor_in(rows);
+        assert_eq!(cursor(&["new", "a", "b", "c"]), 2);
+        assert_eq!(cursor(&["b"]), 0);
+        assert_eq!(cursor(&["a", "c", "d"]), 1, "its row is gone");
+        assert_eq!(cursor(&["a"]), 0);
+        assert_eq!(cursor(&[]), 0);
+    }
+
+    #[test]
+    fn cursor_moved_to_the_top_stays_there() {
+        let rows = ["a", "b"];
+        let list = ListPane::<String>::default().stepped_from_top(1, &rows[..]);
+        assert_eq!(list.cursor_in(&["new", "a", "b"][..]), 2);
+        let list = list.stepped_from_top(-1, &rows[..]);
+        assert_eq!(list.cursor_in(&["new", "a", "b"][..]), 0);
+    }
+
+    #[test]
+    fn fitted_list_shows_its_cursor_and_no_free_rows() {
+        let rows: Vec<String> = (0..9).map(|it| it.to_string()).collect();
+        let rows: Vec<&str> = rows.iter().map(String::as_str).collect();
+        let list = ListPane::<String>::at(5).fitted(&rows[..], 3);
+        assert_eq!(list.visible(9, 3), 3..6);
+        assert_eq!(list.stepped(-1, &rows[..]).visible(9, 3), 3..6);
+        assert_eq!(list.fitted(&rows[..], 8).visible(9, 8), 1..9);
+        assert_eq!(list.visible(9, 0), 5..5);
     }
 }

@@ -121,7 +121,7 @@ fn two_consoles_keep_a_draft_each() {
     second.wait_for("NORMAL");
     second.send(":q!\r");
     second.wait_for("WHY");
-    assert_eq!(drafts(), 1, "the first console's draft stays");
+    second.wait("the first console's draft alone", |_| drafts() == 1);
     second.send("e");
     second.wait_for("have to merge");
     second.send("q");

@@ -7,7 +7,7 @@ use memory_shepherd::console::keys::key_guard::KEY_GUARD_TIME;
 use memory_shepherd::console::message::{Effect, Msg};
 use memory_shepherd::console::screen::Screen;
 use memory_shepherd::console::screens::baseline_plan::state::{
-    AppliedBaselinePlan, BaselineChangePlan, BaselinePlanRequest, BaselinePlanStage,
+    AppliedBaselinePlan, BaselineChangePlan, BaselinePlanRequest,
 };
 use memory_shepherd::console::screens::baselines::state::BaselinesPage;
 use memory_shepherd::console::screens::reset::state::PlanRequest;
@@ -312,7 +312,7 @@ fn command_line_of_a_sealed_restore_seals_its_files_only() {
     console.send(Msg::Resized(250, 36));
     console.press("z");
     let mut plan = baseline_plan(&["alpha"], false);
-    let files = std::sync::Arc::make_mut(&mut plan.plan);
+    let files = std::sync::Arc::make_mut(&mut plan.change);
     let BaselineChangePlan::Files { is_resealed, .. } = files else {
         panic!("{files:?}");
     };
@@ -410,7 +410,7 @@ fn refused_name_stays_in_the_line() {
     console.press("N");
     console.type_line("a/b");
     console.press("Tab Enter");
-    let id = console.model.baseline_plan.requests.last_id;
+    let id = console.model.baseline_plan.plan.requests.last_id;
     let error = Error::new(ErrorKind::Conflict, "a/b cannot be the name of a baseline");
     console.send(Msg::BaselinePlanMade(id, Err(error)));
     assert_eq!(console.model.screen, Screen::Baselines);
@@ -471,17 +471,15 @@ fn late_plan_is_ignored() {
     let plan = baseline_plan(&["alpha"], false);
     console.send(Msg::BaselinePlanMade(2, Ok(Box::new(plan))));
     assert_eq!(console.model.screen, Screen::Baselines);
-    assert!(matches!(
-        console.model.baseline_plan.stage,
-        BaselinePlanStage::Empty
-    ));
+    assert!(console.model.baseline_plan.view().is_none());
+    assert!(!console.model.baseline_plan.plan.is_open());
 }
 
 #[test]
 fn keys_typed_ahead_do_not_confirm() {
     let mut console = console_with_baselines();
     console.press("X");
-    let request = console.model.baseline_plan.requests.last_id;
+    let request = console.model.baseline_plan.plan.requests.last_id;
     let plan = baseline_plan(&["alpha"], false);
     console.send(Msg::BaselinePlanMade(request, Ok(Box::new(plan))));
     for _ in 0..5 {
@@ -579,7 +577,7 @@ fn failures_of_a_plan_are_reported() {
 fn refused_request_returns_to_the_baselines() {
     let mut console = console_with_baselines();
     console.press("X");
-    let request = console.model.baseline_plan.requests.last_id;
+    let request = console.model.baseline_plan.plan.requests.last_id;
     let error = Error::new(
         ErrorKind::User,
         "alpha-MEMORY.md has no known version sealed",
@@ -772,10 +770,7 @@ fn no_plan_is_requested_while_one_is_applied() {
         "{}",
         console.message_text()
     );
-    assert!(matches!(
-        console.model.baseline_plan.stage,
-        BaselinePlanStage::Applying(_)
-    ));
+    assert!(console.model.baseline_plan.plan.applying().is_some());
 }
 
 #[test]

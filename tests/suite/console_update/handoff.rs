@@ -12,7 +12,6 @@ use memory_shepherd::console::handoff::{ClipboardText, CopyOutcome, PagerText};
 use memory_shepherd::console::keys::key_guard::KEY_GUARD_TIME;
 use memory_shepherd::console::message::{DraftChange, DraftText, Effect, ExternalText, Msg};
 use memory_shepherd::console::screens::log::state::MessageLevel;
-use memory_shepherd::console::screens::reset::state::ResetStage;
 use memory_shepherd::console::shell::external_copy::{ExternalCopy, KeptCopy};
 use memory_shepherd::engine::{
     FileState, FleetEvent, OpenedBaseline, Operation, Outcome, Protection, Reachability, SealMatch,
@@ -66,9 +65,9 @@ fn copied_command_line_names_the_config() {
     let mut console = fleet_of_four();
     console.model.config.invocation = Invocation::with_config(Path::new("/srv/my fleet.conf"));
     let wanted = |verb: &str| format!("memory-shepherd {verb} --config '/srv/my fleet.conf'");
-    let hash = |console: &TestConsole| match &console.model.reset.stage {
-        ResetStage::Plan(view) => view.plan.hash.clone(),
-        _ => panic!("no plan"),
+    let hash = |console: &TestConsole| {
+        let shown = console.model.reset.plan.shown();
+        shown.unwrap().plan.hash.clone()
     };
     for (keys, verb) in [("j z", "undo bravo"), ("Z", "undo --redo bravo")] {
         console.press_and_plan(keys, undo_plan(&["bravo"], false, UndoMode::Refuse));

@@ -263,7 +263,7 @@ fn hosts_cursor_follows_its_host() {
         &["echo"],
     )])));
     assert_eq!(current(&console), "far");
-    assert_eq!(console.model.hosts.cursor_index(), 0);
+    assert_eq!(console.model.hosts.list.cursor, 0);
     console.press("j");
     assert_eq!(current(&console), "box");
     console.press("gg G G");
@@ -448,7 +448,7 @@ fn answer_key_opens_question_of_host_under_cursor() {
         assert_eq!(asked_hosts(&console), host, "{agent}");
         console.model.overlay = None;
     }
-    console.model.hosts.cursor_host = Some(asking_host_status().host);
+    console.model.hosts.list.key = Some(asking_host_status().host);
     console.press("8 @");
     assert_eq!(asked_hosts(&console), "box:2222");
 }

@@ -13,7 +13,6 @@ use memory_shepherd::console::preferences;
 use memory_shepherd::console::screen::Screen;
 use memory_shepherd::console::screens::agent::state::AgentTab;
 use memory_shepherd::console::screens::fleet::sort_order::SortOrder;
-use memory_shepherd::console::screens::reset::state::ResetStage;
 use memory_shepherd::engine::{Outcome, State};
 
 use super::{console_with_run, cursor_agent, makes_dirty};
@@ -290,9 +289,7 @@ fn plan_help_offers_only_valid_commands() {
         offered.filter(|id| id.ends_with("-hidden")).count()
     };
     assert_eq!(asks(&console), 0);
-    if let ResetStage::Plan(view) = &mut console.model.reset.stage {
-        view.hidden_agents = vec!["bravo".to_string()];
-    }
+    console.model.reset.hidden_agents = vec!["bravo".to_string()];
     assert_eq!(asks(&console), 2);
 }
 

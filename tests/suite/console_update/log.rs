@@ -3,7 +3,6 @@
 use memory_shepherd::console::screens::log::state::{LogRow, MessageLevel, RunSummary};
 
 use memory_shepherd::console::message::{Effect, Msg};
-use memory_shepherd::console::screens::reset::state::ResetStage;
 use memory_shepherd::engine::{FleetEvent, Outcome, State};
 
 use super::{MINUTE, console_with_run, makes_dirty};
@@ -84,7 +83,7 @@ fn page_below_the_report_skips_no_row() {
         seen += &console.screen_text();
         console.press("PgDn");
     }
-    let last = console.model.log.cursor;
+    let last = console.model.log.list.cursor;
     seen += &console.screen_text();
     assert!(last > 10);
     for number in 0..=last {
@@ -113,8 +112,8 @@ fn log_is_searchable_and_opens_run_result() {
     console.press("Enter");
     assert_eq!(console.message_text(), "1 hit");
     console.press("Enter");
-    let ResetStage::Result(view) = &console.model.reset.stage else {
-        panic!("{:?}", console.model.reset.stage);
+    let Some(view) = console.model.reset.result() else {
+        panic!("{:?}", console.model.reset.plan.stage);
     };
     assert_eq!(
         (view.run_id.as_str(), view.failed_agents()),
@@ -175,10 +174,7 @@ fn log_keeps_its_run_row_when_messages_arrive() {
     console.press("7 G");
     let opens = |console: &mut TestConsole| {
         console.press("Enter");
-        match &console.model.reset.stage {
-            ResetStage::Result(view) => view.run_id.clone(),
-            stage => panic!("{stage:?}"),
-        }
+        console.model.reset.result().unwrap().run_id.clone()
     };
     console.send(Msg::Reported(MessageLevel::Warn, "something".to_string()));
     console.send(Msg::Reported(
@@ -203,13 +199,13 @@ fn log_that_was_not_moved_stays_at_the_newest_row() {
     console.advance(MINUTE);
     console.send(warn("something else"));
     console.press("7");
-    assert_eq!(console.model.log.cursor, 0);
+    assert_eq!(console.model.log.list.cursor, 0);
     console.press("j");
     console.send(warn("more"));
-    assert_eq!(console.model.log.cursor, 2);
+    assert_eq!(console.model.log.list.cursor, 2);
     console.press("g g");
     console.send(warn("the end"));
-    assert_eq!(console.model.log.cursor, 0);
+    assert_eq!(console.model.log.list.cursor, 0);
 }
 
 #[test]
@@ -223,7 +219,7 @@ fn log_keeps_its_message_row_when_more_arrive() {
     for more in ["four", "five", "five"] {
         console.send(Msg::Reported(MessageLevel::Warn, more.to_string()));
         let rows = console.model.log.rows();
-        assert_eq!(rows[console.model.log.cursor].text(), "two");
+        assert_eq!(rows[console.model.log.list.cursor].text(), "two");
     }
 }
 
@@ -273,7 +269,7 @@ fn log_opens_at_its_newest_row() {
     runs.insert(0, run_summary("bbbb", -10, &[("delta", Outcome::Ok)]));
     console.send(Msg::LogLoaded(Ok(runs)));
     console.press("7");
-    assert_eq!(console.model.log.cursor, 0);
+    assert_eq!(console.model.log.list.cursor, 0);
 }
 
 #[test]
@@ -288,7 +284,7 @@ fn cursor_stays_at_the_newest_row_until_it_is_moved() {
     let mut add_run = |console: &mut TestConsole, run: &str, minute: i64| {
         runs.insert(0, run_summary(run, minute, &[("delta", Outcome::Ok)]));
         console.send(Msg::LogLoaded(Ok(runs.clone())));
-        console.model.log.cursor
+        console.model.log.list.cursor
     };
     assert_eq!(add_run(&mut console, "cccc", -10), 0);
     // A row that was chosen stays chosen.

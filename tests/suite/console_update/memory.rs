@@ -551,7 +551,7 @@ fn open_item_is_copied_wherever_the_cursor_is() {
     let mut console = console_with_items(&["a.md", "b.md"]);
     console.press("j Enter");
     answer_content(&mut console);
-    console.model.agent.memory.items.cursor_id = Some("a.md".to_string());
+    console.model.agent.memory.items.list.key = Some("a.md".to_string());
     console.model.agent.memory.items.list.cursor = 0;
     let path = copied_text(&mut console, "yp");
     assert_eq!(path.as_deref(), Some("/agents/keeper/b.md"));
@@ -664,7 +664,7 @@ fn rows_stay_in_place_while_a_long_list_is_read_again() {
     }
     let (item, list) = (
         current_item(&console).to_string(),
-        console.model.agent.memory.items.list,
+        console.model.agent.memory.items.list.clone(),
     );
     assert!(list.cursor > 200, "{list:?}");
     console.press("r");

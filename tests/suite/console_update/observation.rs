@@ -6,7 +6,6 @@ use memory_shepherd::console::screens::fleet::state::FleetConfig;
 
 use memory_shepherd::base::digest::Digest;
 use memory_shepherd::console::message::{Effect, Msg};
-use memory_shepherd::console::screens::reset::state::ResetStage;
 use memory_shepherd::engine::{FleetEvent, MemoryAddress, Observation, State};
 
 use super::{
@@ -310,7 +309,7 @@ fn config_change_discards_plan_but_not_run() {
         configured_agents(&["charlie"]),
     );
     console.send(Msg::ConfigAdopted(info.clone(), names.clone(), true));
-    assert!(matches!(console.model.reset.stage, ResetStage::Empty));
+    assert!(console.model.reset.is_empty());
     assert_eq!(console.model.screen, Screen::Fleet);
     assert!(
         console.model.read_only.is_on,

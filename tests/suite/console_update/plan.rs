@@ -9,7 +9,6 @@ use memory_shepherd::console::screen::Screen;
 use memory_shepherd::base::error::{Error, ErrorKind};
 use memory_shepherd::console::message::{Effect, Msg};
 use memory_shepherd::console::model::read_only::read_only_reason;
-use memory_shepherd::console::screens::reset::state::ResetStage;
 use memory_shepherd::console::widgets::plan_pane::{Confirmation, PLAN_LIFETIME};
 use memory_shepherd::engine::{Plan, Protection, READ_ONLY_REASON, State, UndoMode};
 
@@ -28,7 +27,7 @@ fn held_plan_key_does_nothing() {
     let effects = console.press("X");
     let request = reset_request(&["charlie"]);
     assert_eq!(effects, [Effect::MakePlan(1, request, false)]);
-    assert!(matches!(console.model.reset.stage, ResetStage::Planning(_)));
+    assert!(console.model.reset.plan.is_planning());
     for _ in 0..50 {
         console.now += Duration::from_millis(30);
         assert_eq!(
@@ -185,10 +184,7 @@ fn hidden_marks_are_asked_about_first() {
         let mut console = fleet_of_four();
         console.press("a / ! c h a r l i e Enter");
         console.press_and_plan(keys, answer(&["alpha", "bravo", "charlie", "delta"]));
-        let ResetStage::Plan(view) = &console.model.reset.stage else {
-            panic!("no plan");
-        };
-        assert_eq!(view.hidden_agents, ["charlie"], "{keys}");
+        assert_eq!(console.model.reset.hidden_agents, ["charlie"], "{keys}");
         console
     };
     let reset = |names: &[&str]| {
@@ -246,11 +242,8 @@ fn unrelated_hidden_marks_are_not_asked_about() {
     let mut console = fleet_of_four();
     console.press("a / ! c h a r l i e Enter d");
     console.press_and_plan("X", plan(&[("bravo", State::Scratch)]));
-    let ResetStage::Plan(view) = &console.model.reset.stage else {
-        panic!("no plan");
-    };
     assert_eq!(
-        view.hidden_agents,
+        console.model.reset.hidden_agents,
         [] as [&str; 0],
         "bravo alone was asked for"
     );
@@ -548,7 +541,7 @@ fn control_c_cancels_slow_plan_before_quitting() {
         console.answer_plan(plan(&[("charlie", State::Drifted)])),
         []
     );
-    assert!(matches!(console.model.reset.stage, ResetStage::Empty));
+    assert!(console.model.reset.is_empty());
     assert!(console.press("^c").contains(&Effect::Quit));
 }
 
@@ -717,7 +710,7 @@ fn answers_to_older_plan_requests_are_ignored() {
         1,
         Ok(Box::new(plan(&[("charlie", State::Drifted)]))),
     ));
-    assert!(matches!(console.model.reset.stage, ResetStage::Planning(_)));
+    assert!(console.model.reset.plan.is_planning());
     console.send(Msg::PlanMade(
         2,
         Ok(Box::new(plan(&[("bravo", State::Scratch)]))),
@@ -728,10 +721,7 @@ fn answers_to_older_plan_requests_are_ignored() {
         2,
         Ok(Box::new(plan(&[("bravo", State::Scratch)]))),
     ));
-    assert!(
-        matches!(console.model.reset.stage, ResetStage::Empty),
-        "it was left"
-    );
+    assert!(console.model.reset.is_empty(), "it was left");
 }
 
 #[test]

@@ -111,13 +111,13 @@ fn plan_of_agent_behind_shows_changed_rules() {
     // The other agents of the plan have this change, too, or none.
     console.advance(KEY_GUARD_TIME);
     assert_eq!(console.press("j j"), []);
-    assert_eq!(console.model.reset.cursor, 2);
+    assert_eq!(console.model.reset.list.cursor, 2);
     console.send(Msg::Resized(80, 24));
     assert!(!console.screen_text().contains("changed 39"));
     console.press("G");
     let screen = console.screen_text();
     assert!(screen.contains("changed 39"), "{screen}");
-    assert_eq!(console.model.reset.cursor, 2);
+    assert_eq!(console.model.reset.list.cursor, 2);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use memory_shepherd::console::screen::Screen;
 
 use memory_shepherd::base::error::{Error, ErrorKind};
 use memory_shepherd::console::message::{Effect, Msg};
-use memory_shepherd::console::screens::reset::state::{PlanRequest, ResetStage};
+use memory_shepherd::console::screens::reset::state::PlanRequest;
 use memory_shepherd::engine::{
     Operation, Outcome, RunProgress, RunStage as Step, State, UndoMode, UndoTarget,
 };
@@ -63,7 +63,7 @@ fn running_run_can_be_left_and_blocks_plans() {
             Effect::LoadLog
         ]
     );
-    assert!(matches!(console.model.reset.stage, ResetStage::Result(_)));
+    assert!(console.model.reset.result().is_some());
 }
 
 #[test]
@@ -85,7 +85,11 @@ fn result_stays_until_next_run() {
     ]))));
     let is_there = |console: &TestConsole| {
         console.model.screen == Screen::Reset
-            && matches!(&console.model.reset.stage, ResetStage::Result(view) if view.run_id == "7f3c0a11")
+            && console
+                .model
+                .reset
+                .result()
+                .is_some_and(|view| view.run_id == "7f3c0a11")
     };
     console.press("5");
     for plan_and_back in ["z q", "r Esc", "q 5", "q X q 5"] {
@@ -95,7 +99,7 @@ fn result_stays_until_next_run() {
     assert_eq!(
         console.press("z"),
         [Effect::MakePlan(
-            console.model.reset.requests.last_id,
+            console.model.reset.plan.requests.last_id,
             PlanRequest::Undo(UndoTarget::Run("7f3c0a11".to_string()), UndoMode::Refuse),
             false
         )]

@@ -319,8 +319,8 @@ fn failure_ends_when_its_agents_are_reset() {
 fn focus_moves_between_timers_and_log() {
     let mut console = console_with_schedule(common_schedule());
     console.press("Tab j j j");
-    assert_eq!(console.model.log.schedule.cursor, 2);
-    assert_eq!(console.model.log.cursor, 0);
+    assert_eq!(console.model.log.schedule.list.cursor, 2);
+    assert_eq!(console.model.log.list.cursor, 0);
     console.press("q");
     assert_eq!(console.model.screen, Screen::Log);
     assert!(!console.model.log.schedule.is_focused);

@@ -9,7 +9,7 @@ use memory_shepherd::console::screens::baseline_plan::state::{
     AppliedBaselinePlan, BaselinePlanRequest,
 };
 use memory_shepherd::console::screens::log::state::RunSummary;
-use memory_shepherd::console::screens::reset::state::{PlanRequest, ResetStage};
+use memory_shepherd::console::screens::reset::state::PlanRequest;
 use memory_shepherd::console::widgets::plan_pane::Confirmation;
 use memory_shepherd::engine::{
     BaselineState, FileState, Observation, Operation, Outcome, State, StepAction, UndoMode,
@@ -213,8 +213,8 @@ fn undo_of_single_agent_fleet_is_not_a_reset() {
     let mut console = fleet_of(&[("solo", State::Scratch)]);
     console.press_and_plan("z", undo_plan(&["solo"], false, UndoMode::Refuse));
     assert_eq!(*console.confirmation(), Confirmation::SingleKey);
-    assert_eq!(console.model.reset.cursor, 0);
-    let ResetStage::Plan(view) = &console.model.reset.stage else {
+    assert_eq!(console.model.reset.list.cursor, 0);
+    let Some(view) = console.model.reset.plan.shown() else {
         panic!("no plan");
     };
     assert_eq!(
@@ -477,14 +477,14 @@ fn redo_is_labeled_redo_throughout() {
     );
     console.type_line("redo 2");
     console.press("Enter");
-    let ResetStage::Run(view) = &console.model.reset.stage else {
+    let Some(view) = console.model.reset.plan.applying() else {
         panic!("no run");
     };
     assert_eq!(view.verb, "redo");
     let mut ended = run_report(&[("charlie", Outcome::Ok, None)]);
     ended.operation = Operation::Undo;
     console.send(Msg::RunEnded(Box::new(ended)));
-    let ResetStage::Result(view) = &console.model.reset.stage else {
+    let Some(view) = console.model.reset.result() else {
         panic!("no result");
     };
     assert_eq!(view.verb, "redo");

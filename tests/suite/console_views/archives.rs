@@ -224,7 +224,7 @@ fn timeline_matches_snapshot() {
 }
 
 fn load_retention(console: &mut TestConsole, overview: RetentionOverview) {
-    let number = console.model.archives.retention.requests.last_id;
+    let number = console.model.archives.retention.plan.requests.last_id;
     let overview = Ok(Box::new(overview));
     console.send(Msg::RetentionLoaded(number, overview));
 }

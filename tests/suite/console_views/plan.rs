@@ -176,7 +176,7 @@ fn pending_and_absent_plan_match_snapshot() {
     });
     assert_view("plan_none", |console| {
         console.press("X");
-        console.model.reset.stage = Default::default();
+        console.model.reset.plan.end();
     });
 }
 

@@ -11,7 +11,7 @@ use crate::console::agent_row::AgentRow;
 use crate::console::requests::NumberedRequests;
 use crate::console::screens::agent::marked_lines::MarkedLines;
 use crate::console::text::{Pane, TextLine};
-use crate::console::widgets::list_pane::ListPane;
+use crate::console::widgets::list_pane::{KeyedRow, ListPane};
 use crate::engine::HistoryEntry;
 use memory::{HealthPane, MemoryPane};
 
@@ -167,14 +167,18 @@ pub struct AgentScreen {
 pub struct HistoryPane {
     /// The records, newest first, or why they cannot be read; `None` until they are loaded.
     pub records: Option<Result<Vec<HistoryEntry>, String>>,
-    /// Sequence number of the record under the cursor.
-    pub cursor_seq: Option<u64>,
-    /// Position in the records; its cursor follows the chosen one.
-    pub list: ListPane,
+    /// Position in the records, by their sequence numbers. The cursor is on the newest until a key moves it.
+    pub list: ListPane<u64>,
     /// Sequence number of the open record.
     pub open_seq: Option<u64>,
     /// Diff of the open record; empty until it is loaded.
     pub diff: Pane,
+}
+
+impl KeyedRow<u64> for HistoryEntry {
+    fn key(&self) -> u64 {
+        self.record.seq
+    }
 }
 
 impl HistoryPane {
@@ -186,18 +190,10 @@ impl HistoryPane {
         }
     }
 
-    /// Returns the index of the record under the cursor; of the newest until a key moves it.
-    pub fn cursor_index(&self) -> usize {
-        let is_current = |entry: &HistoryEntry| Some(entry.record.seq) == self.cursor_seq;
-        self.loaded_records()
-            .iter()
-            .position(is_current)
-            .unwrap_or(0)
-    }
-
     /// Returns the record under the cursor.
     pub fn current_record(&self) -> Option<&HistoryEntry> {
-        self.loaded_records().get(self.cursor_index())
+        let records = self.loaded_records();
+        records.get(self.list.cursor_in(records))
     }
 }
 

@@ -170,7 +170,7 @@ fn open_run_diff(model: &mut Model) -> Vec<Effect> {
     };
     let seq = past.record.seq;
     let files = text::prepare_recorded_changes(&directory, &past.record.event.files);
-    agent.history.cursor_seq = Some(seq);
+    agent.history.list.key = Some(seq);
     agent.history.open_seq = Some(seq);
     agent.history.diff.clear();
     if !files.lines.is_empty() {
@@ -183,12 +183,7 @@ fn open_run_diff(model: &mut Model) -> Vec<Effect> {
 
 fn move_history_cursor(model: &mut Model, by: isize) {
     let history = &mut model.agent.history;
-    let count = history.loaded_records().len();
-    let index = step_index(history.cursor_index(), by, count);
-    history.cursor_seq = history
-        .loaded_records()
-        .get(index)
-        .map(|past| past.record.seq);
+    history.list = history.list.stepped(by, history.loaded_records());
 }
 
 /// Toggles side-by-side and unified diffs.

@@ -14,7 +14,7 @@ use crate::archive::search::QueryError;
 use crate::console::requests::NumberedRequests;
 use crate::console::screens::agent::marked_lines::MarkedLines;
 use crate::console::text::{Comparison, Pane, TextLine};
-use crate::console::widgets::list_pane::ListPane;
+use crate::console::widgets::list_pane::{KeyedRows, ListPane};
 use crate::engine::{
     EntryComparison, FoundEntry, FoundMemory, FoundText, IndexProgress, SearchRelaxation,
     SearchResult, TextSource,
@@ -62,8 +62,8 @@ pub struct ArchivesScreen {
     pub query_error: Option<QueryError>,
     /// How far the index is, while it is brought up to date.
     pub progress: Option<IndexProgress>,
-    /// Position in the list.
-    pub list: ListPane,
+    /// Position in the list. The cursor stays at the best row until it is moved to another one.
+    pub list: ListPane<TextSource>,
     /// The entry that others are compared with.
     pub marked: Option<PathBuf>,
     /// The pinned entry that the pin key was pressed on; the next key unpins it, or ends this.
@@ -103,8 +103,6 @@ pub enum ArchivesPage {
     Retention,
     /// The entries of one agent that retention deletes now.
     RetentionAgent,
-    /// The plan to delete what the page about retention shows.
-    PrunePlan,
 }
 
 impl ArchivesPage {
@@ -115,10 +113,7 @@ impl ArchivesPage {
 
     /// Returns whether it is about retention.
     pub fn is_about_retention(self) -> bool {
-        matches!(
-            self,
-            ArchivesPage::Retention | ArchivesPage::RetentionAgent | ArchivesPage::PrunePlan
-        )
+        matches!(self, ArchivesPage::Retention | ArchivesPage::RetentionAgent)
     }
 }
 
@@ -241,7 +236,22 @@ pub struct EntryComparisonView {
     pub opened_from: ArchivesPage,
 }
 
+impl KeyedRows<TextSource> for ArchivesScreen {
+    fn count(&self) -> usize {
+        self.row_count()
+    }
+
+    fn key(&self, index: usize) -> Option<TextSource> {
+        self.row(index).map(|row| row.source())
+    }
+}
+
 impl ArchivesScreen {
+    /// Whether the screen shows the plan of a prune.
+    pub fn has_prune_plan(&self) -> bool {
+        self.page == ArchivesPage::Retention && self.retention.plan.is_open()
+    }
+
     /// Returns what the last search found, if it succeeded.
     pub fn result(&self) -> Option<&SearchResult> {
         match &self.found {
@@ -278,10 +288,8 @@ impl ArchivesScreen {
         }
     }
 
-    /// Takes over when entries were made, and sorts them again. A row that a key has chosen stays under
-    /// the cursor. Returns whether a time has changed.
+    /// Takes over when entries were made, and sorts them again. Returns whether a time has changed.
     pub fn date_entries(&mut self, times: &HashMap<PathBuf, DateTime<FixedOffset>>) -> bool {
-        let current = self.current_row().map(|row| row.source());
         let order = self.order;
         let Some(Ok(found)) = &mut self.found else {
             return false;
@@ -295,9 +303,6 @@ impl ArchivesScreen {
         }
         if is_changed {
             found.result.sort_entries(order);
-            let chosen = current.filter(|_| self.list.cursor > 0);
-            let found = chosen.and_then(|it| self.find_row(&it));
-            self.list.cursor = found.unwrap_or(self.list.cursor);
         }
         is_changed
     }
@@ -309,7 +314,7 @@ impl ArchivesScreen {
 
     /// Returns the row under the cursor.
     pub fn current_row(&self) -> Option<ArchiveRow<'_>> {
-        self.row(self.list.cursor)
+        self.row(self.list.cursor_in(self))
     }
 
     /// Whether keys are about a memory as it is now.
@@ -364,11 +369,6 @@ impl ArchivesScreen {
             path: &found.entry.path,
             is_pinned: found.is_pinned,
         })
-    }
-
-    /// Returns the index of the row of a text.
-    pub fn find_row(&self, source: &TextSource) -> Option<usize> {
-        (0..self.row_count()).find(|at| self.row(*at).is_some_and(|row| row.source() == *source))
     }
 
     /// Returns the text of the row under the cursor, if it was read.

@@ -23,7 +23,7 @@ use crate::console::screens::archives::state::{
 };
 use crate::console::screens::reset::state::PlanRequest;
 use crate::console::text::{ComparedTexts, PreparedText, TextLine};
-use crate::console::widgets::list_pane::{MIN_PREVIEW_COLUMNS, step_index};
+use crate::console::widgets::list_pane::{ListPane, MIN_PREVIEW_COLUMNS, step_index};
 use crate::console::widgets::prompt::{Prompt, PromptPurpose};
 use crate::engine::{
     EntryComparison, IndexProgress, RecordedEntries, SearchRelaxation, SearchResult, TimelineRow,
@@ -34,7 +34,7 @@ use crate::engine::{
 pub fn open(model: &mut Model) -> Vec<Effect> {
     model.archives.page = ArchivesPage::List;
     model.archives.timeline.is_open = false;
-    model.archives.retention.plan = None;
+    model.archives.retention.plan.abandon();
     retention::note_opened(model);
     model.go_to_screen(Screen::Archives);
     model.archives.is_search_due = true;
@@ -118,7 +118,6 @@ pub fn handle_result(model: &mut Model, number: u64, result: Result<FoundRows, S
         model.report_error(why.clone());
     }
     let screen = &mut model.archives;
-    let current = screen.current_row().map(|row| row.source());
     let is_same_query = match (&screen.found, &result) {
         (Some(Ok(old)), Ok(new)) => old.query == new.query,
         _ => false,
@@ -126,12 +125,10 @@ pub fn handle_result(model: &mut Model, number: u64, result: Result<FoundRows, S
     screen.found = Some(result);
     screen.relaxations = None;
     screen.relaxation_cursor = 0;
-    // A changed query begins at its best row; the same one keeps the row that a key has chosen.
-    let is_chosen = is_same_query && screen.list.cursor > 0;
-    screen.list.cursor = match current.filter(|_| is_chosen) {
-        Some(source) => screen.find_row(&source).unwrap_or(screen.list.cursor),
-        None => 0,
-    };
+    // A changed query begins at its best row.
+    if !is_same_query {
+        screen.list = ListPane::default();
+    }
     model.is_dirty |= model.screen == Screen::Archives;
 }
 
@@ -307,7 +304,7 @@ pub fn go_back(model: &mut Model, is_escape: bool) {
         ArchivesPage::Text if screen.timeline.is_open => screen.page = ArchivesPage::Timeline,
         ArchivesPage::Text => screen.page = ArchivesPage::List,
         ArchivesPage::Timeline => timeline::close(model),
-        ArchivesPage::Retention | ArchivesPage::RetentionAgent | ArchivesPage::PrunePlan => {
+        ArchivesPage::Retention | ArchivesPage::RetentionAgent => {
             retention::go_back(model);
         }
         ArchivesPage::List if is_escape && !screen.query.is_empty() => {
@@ -325,7 +322,7 @@ pub fn move_cursor(model: &mut Model, by: isize) {
         ArchivesPage::List => {}
         ArchivesPage::Timeline => return timeline::move_cursor(model, by),
         ArchivesPage::Text | ArchivesPage::Comparison => return scroll_text(model, by),
-        ArchivesPage::Retention | ArchivesPage::RetentionAgent | ArchivesPage::PrunePlan => {
+        ArchivesPage::Retention | ArchivesPage::RetentionAgent => {
             return retention::move_cursor(model, by);
         }
     }
@@ -336,7 +333,7 @@ pub fn move_cursor(model: &mut Model, by: isize) {
         screen.relaxation_cursor = step_index(screen.relaxation_cursor, by, offered);
         return;
     }
-    screen.list.step(by, count);
+    screen.list = screen.list.stepped_from_top(by, screen);
     screen.is_entered_from_below = false;
     let has_more = screen.result().is_some_and(SearchResult::has_more);
     if screen.list.cursor + 1 == count && has_more && !screen.searches.is_pending {
@@ -370,13 +367,13 @@ pub fn go_to_next_hit(model: &mut Model, is_forward: bool) {
         pane.go_to_next_hit(is_forward, height);
         return pane.move_cursor_to_hit();
     }
-    let count = screen.row_count();
-    let next = step_index(screen.list.cursor, if is_forward { 1 } else { -1 }, count);
-    if next == screen.list.cursor || screen.timeline.is_open {
+    let by = if is_forward { 1 } else { -1 };
+    let next = screen.list.stepped_from_top(by, screen);
+    if next.cursor == screen.list.cursor || screen.timeline.is_open {
         let side = if is_forward { "further" } else { "earlier" };
         return model.show_hint(&format!("no {side} hit"));
     }
-    screen.list.cursor = next;
+    screen.list = next;
     screen.is_entered_from_below = !is_forward;
 }
 

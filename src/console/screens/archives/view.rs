@@ -57,7 +57,7 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
         ArchivesPage::Text => draw_text(model, canvas),
         ArchivesPage::Comparison => draw_comparison(model, canvas),
         ArchivesPage::Timeline => timeline::draw(model, canvas),
-        ArchivesPage::Retention | ArchivesPage::RetentionAgent | ArchivesPage::PrunePlan => {
+        ArchivesPage::Retention | ArchivesPage::RetentionAgent => {
             retention::draw(model, canvas);
         }
     }
@@ -76,7 +76,7 @@ fn draw_list(model: &Model, canvas: &mut Canvas<'_>) {
         nothing::draw(model, canvas);
     } else if found.is_some() {
         columns.draw_headings(canvas, 3);
-        let list = model.archives.list;
+        let list = &model.archives.list;
         let extent = (model.archives.row_count(), archives_list_height(model));
         list.draw(canvas, 4, extent, |canvas, y, index| {
             if let Some(row) = model.archives.row(index) {
@@ -443,12 +443,12 @@ fn draw_comparison(model: &Model, canvas: &mut Canvas<'_>) {
 /// Returns the rows of the list.
 pub fn archives_list_height(model: &Model) -> usize {
     // Two lines of header, a rule, the headings; a rule, details, the message, the hints.
-    let footer = match model.archives.page {
-        ArchivesPage::PrunePlan => retention::PLAN_FOOTER_LINES,
-        _ => 3 + DETAIL_LINES,
+    let footer = if model.archives.has_prune_plan() {
+        retention::PLAN_FOOTER_LINES
+    } else {
+        3 + DETAIL_LINES
     };
-    let fixed = 4 + usize::from(footer);
-    model.rows_beside(fixed)
+    model.rows_beside(4 + usize::from(footer))
 }
 
 /// Returns the rows of the text under the cursor.

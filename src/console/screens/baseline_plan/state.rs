@@ -3,10 +3,9 @@
 
 use std::sync::Arc;
 
-use crate::console::requests::NumberedRequests;
-use crate::console::screen::Screen;
 use crate::console::text::{Pane, PreparedText};
-use crate::console::widgets::plan_pane::PlanPrompt;
+use crate::console::widgets::list_pane::{KeyedRow, ListPane};
+use crate::console::widgets::plan_pane::{PlanPane, PlanStage, ShownPlan};
 use crate::engine::{BaselinePlan, FileOwner, SealPlan, TextReplacement};
 
 /// Lines below the difference: a rule, a note, the command line, the confirmation, the message, the
@@ -22,34 +21,16 @@ pub const BEING_WRITTEN_REASON: &str = "baselines are being written";
 /// Screen of a plan over baselines.
 #[derive(Clone, Debug, Default)]
 pub struct BaselinePlanScreen {
-    /// Stage: none, being made, on the screen, being applied.
-    pub stage: BaselinePlanStage,
-    /// The row under the cursor.
-    pub cursor: usize,
+    /// The plan, which stays on the screen while it is applied.
+    pub plan: PlanPane<BaselinePlanRequest, PreparedBaselinePlan, Box<BaselinePlanView>>,
+    /// Position in the files.
+    pub list: ListPane<String>,
     /// The difference of the row under the cursor.
     pub pane: Pane,
-    /// Requests for a plan.
-    pub requests: NumberedRequests,
     /// Whether the operator has quit while the plan was applied; a second time leaves the console.
     pub has_quit: bool,
-    /// Screen to go back to.
-    pub opened_from: Screen,
     /// File of the key that signed last, as it was typed.
     pub signing_key: String,
-}
-
-/// Stage of a plan over baselines.
-#[derive(Clone, Debug, Default)]
-pub enum BaselinePlanStage {
-    /// No plan.
-    #[default]
-    Empty,
-    /// The plan is being made.
-    Planning(BaselinePlanRequest),
-    /// The plan waits for its confirmation.
-    Plan(Box<BaselinePlanView>),
-    /// The plan is being applied.
-    Applying(Box<BaselinePlanView>),
 }
 
 /// Request for a plan over baselines.
@@ -116,8 +97,8 @@ pub enum BaselineChangePlan {
 /// Reply to the request for a plan: the plan, and its rows for the screen.
 #[derive(Clone, Debug)]
 pub struct PreparedBaselinePlan {
-    /// The plan.
-    pub plan: Arc<BaselineChangePlan>,
+    /// What it changes.
+    pub change: Arc<BaselineChangePlan>,
     /// One row for each file that it changes.
     pub rows: Vec<BaselinePlanRow>,
     /// Why the seal on the disk counts for nothing, if so.
@@ -158,15 +139,7 @@ pub struct BaselinePlanRow {
 }
 
 /// A plan on the screen.
-#[derive(Clone, Debug)]
-pub struct BaselinePlanView {
-    /// Its request, which is repeated when the plan expires.
-    pub request: BaselinePlanRequest,
-    /// The plan with its rows.
-    pub prepared: PreparedBaselinePlan,
-    /// What confirms it.
-    pub prompt: PlanPrompt,
-}
+pub type BaselinePlanView = ShownPlan<BaselinePlanRequest, PreparedBaselinePlan>;
 
 /// Text that is typed before a plan can be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -256,28 +229,25 @@ pub struct AppliedBaselinePlan {
     pub agents: Vec<String>,
 }
 
-impl BaselinePlanScreen {
-    /// Whether there is a plan, made or being made, that is not applied yet.
-    pub fn has_plan(&self) -> bool {
-        matches!(
-            self.stage,
-            BaselinePlanStage::Plan(_) | BaselinePlanStage::Planning(_)
-        )
+impl KeyedRow<String> for BaselinePlanRow {
+    fn key(&self) -> String {
+        self.name.clone()
     }
+}
 
+impl BaselinePlanScreen {
     /// Returns the plan on the screen, also while it is being applied.
     pub fn view(&self) -> Option<&BaselinePlanView> {
-        match &self.stage {
-            BaselinePlanStage::Plan(view) | BaselinePlanStage::Applying(view) => Some(view),
-            BaselinePlanStage::Empty | BaselinePlanStage::Planning(_) => None,
+        match &self.plan.stage {
+            PlanStage::Plan(view) | PlanStage::Applying(view) => Some(view),
+            PlanStage::Empty | PlanStage::Planning(_) => None,
         }
     }
 
     /// Returns the number of files that fit above the difference, on a terminal of this many rows.
     pub fn list_rows(&self, terminal_rows: u16) -> usize {
         let most = if terminal_rows >= 30 { 8 } else { 3 };
-        let view = self.view();
-        view.map_or(1, |view| view.prepared.rows.len().clamp(1, most))
+        self.rows().len().clamp(1, most)
     }
 
     /// Returns the rows of the screen that are not the difference.
@@ -288,17 +258,17 @@ impl BaselinePlanScreen {
     /// Returns the rows below the difference.
     pub fn footer_rows(&self) -> u16 {
         let view = self.view();
-        let has_problem = view.is_some_and(|view| view.prepared.problem.is_some());
+        let has_problem = view.is_some_and(|view| view.plan.problem.is_some());
         FOOTER_LINES + u16::from(has_problem)
+    }
+
+    /// Returns the files of the plan.
+    pub fn rows(&self) -> &[BaselinePlanRow] {
+        self.view().map_or(&[], |view| &view.plan.rows)
     }
 
     /// Returns the row under the cursor.
     pub fn current_row(&self) -> Option<&BaselinePlanRow> {
-        self.view()?.prepared.rows.get(self.cursor)
-    }
-
-    /// Whether a plan over baselines is being applied.
-    pub fn is_applying(&self) -> bool {
-        matches!(self.stage, BaselinePlanStage::Applying(_))
+        self.rows().get(self.list.cursor_in(self.rows()))
     }
 }

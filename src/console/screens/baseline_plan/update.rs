@@ -16,14 +16,14 @@ use crate::console::model::visible_text::{scroll_text, text_height};
 use crate::console::screen::Screen;
 use crate::console::screens::baseline_plan::state::{
     AppliedBaselinePlan, BEING_WRITTEN_REASON, BaselineChangePlan, BaselinePlanRequest,
-    BaselinePlanRow, BaselinePlanStage, BaselinePlanView, BaselinePrompt, PreparedBaselinePlan,
+    BaselinePlanRow, BaselinePlanView, BaselinePrompt, PreparedBaselinePlan,
 };
 use crate::console::screens::baselines;
 use crate::console::screens::baselines::view::describe_owner;
 use crate::console::screens::verify::state::VerifyStage;
 use crate::console::text::{PreparedText, TextLine};
-use crate::console::widgets::list_pane::step_index;
-use crate::console::widgets::plan_pane::{Confirmation, PlanPrompt};
+use crate::console::widgets::list_pane::ListPane;
+use crate::console::widgets::plan_pane::{Confirmation, PlanChange, PlanPrompt, PlanStage};
 use crate::console::widgets::prompt::{Prompt, PromptPurpose};
 use crate::engine::{Protection, TextReplacement};
 
@@ -32,11 +32,9 @@ const TEMPLATE_SOURCE: &str = "template";
 
 /// Returns the plan on the screen, if it can be changed or confirmed.
 fn ready_plan(model: &Model) -> Result<&BaselinePlanView, String> {
-    match &model.baseline_plan.stage {
-        BaselinePlanStage::Plan(view) => Ok(view),
-        BaselinePlanStage::Applying(_) => Err(BEING_WRITTEN_REASON.to_string()),
-        _ => Err("the plan is not ready yet".to_string()),
-    }
+    let plan = &model.baseline_plan.plan;
+    require(plan.applying().is_none(), BEING_WRITTEN_REASON)?;
+    plan.check_shown()
 }
 
 /// Checks that the plan is a seal, which can be signed.
@@ -241,14 +239,13 @@ pub fn request_plan(
     is_replan: bool,
 ) -> Vec<Effect> {
     let screen = &mut model.baseline_plan;
-    let id = screen.requests.begin();
+    let id = screen.plan.begin(&request, is_replan);
     model.is_dirty = true;
     if !is_replan {
-        screen.stage = BaselinePlanStage::Planning(request.clone());
-        screen.cursor = 0;
+        screen.list = ListPane::default();
         model.key_guards.plan.restart(model.now.elapsed);
         if model.screen != Screen::BaselinePlan {
-            screen.opened_from = model.screen;
+            screen.plan.opened_from = model.screen;
         }
         model.go_to_screen(Screen::BaselinePlan);
     }
@@ -257,31 +254,19 @@ pub fn request_plan(
 
 /// Leaves the plan and goes back to where it was requested.
 pub fn abandon_plan(model: &mut Model) {
-    model.baseline_plan.requests.is_pending = false;
-    model.baseline_plan.stage = BaselinePlanStage::Empty;
+    model.baseline_plan.plan.end();
     model.is_dirty = true;
     if model.screen == Screen::BaselinePlan {
-        model.go_to_screen(model.baseline_plan.opened_from);
+        model.go_to_screen(model.baseline_plan.plan.opened_from);
     }
 }
 
 /// Shows the requested plan. An equal one keeps the confirmation typed so far.
 pub fn handle_plan(model: &mut Model, id: u64, plan: Result<Box<PreparedBaselinePlan>, Error>) {
-    if !model.baseline_plan.requests.accept(id) {
+    let Some(request) = model.baseline_plan.plan.accept(id) else {
         return;
-    }
-    model.is_dirty = true;
-    let current = model.baseline_plan.current_row();
-    let current = current.map(|row| row.name.clone());
-    let stage = std::mem::take(&mut model.baseline_plan.stage);
-    let (request, old) = match stage {
-        BaselinePlanStage::Planning(request) => (request, None),
-        BaselinePlanStage::Plan(view) => (view.request.clone(), Some(view)),
-        stage => {
-            model.baseline_plan.stage = stage;
-            return;
-        }
     };
+    model.is_dirty = true;
     let prepared = match plan {
         Ok(prepared) => *prepared,
         Err(error) => {
@@ -295,39 +280,25 @@ pub fn handle_plan(model: &mut Model, id: u64, plan: Result<Box<PreparedBaseline
             return;
         }
     };
-    let is_same = old
-        .as_ref()
-        .is_some_and(|old| old.prepared.plan == prepared.plan);
-    if old.is_some() && !is_same {
-        let text = "plan refreshed: its files have changed";
-        model.report_warning(text);
-    }
-    let typed = old.filter(|_| is_same).map(|old| old.prompt.typed_text);
+    let confirmation = required_confirmation(model, &request, &prepared);
     let prompt = PlanPrompt {
         refusal: key_refusal(model, &prepared)
             .or_else(|| prepared.refusal.clone())
             .or_else(|| protection_refusal(model, &prepared)),
-        typed_text: typed.unwrap_or_default(),
-        ..PlanPrompt::new(
-            required_confirmation(model, &request, &prepared),
-            model.now.elapsed,
-        )
+        ..PlanPrompt::new(confirmation, model.now.elapsed)
     };
-    let view = BaselinePlanView {
+    let shown = BaselinePlanView {
         request,
-        prepared,
+        plan: prepared,
         prompt,
     };
-    let screen = &mut model.baseline_plan;
-    let rows = &view.prepared.rows;
-    let found = rows
-        .iter()
-        .position(|row| Some(&row.name) == current.as_ref());
-    let last = rows.len().saturating_sub(1);
-    screen.cursor = found.unwrap_or(screen.cursor).min(last);
-    screen.stage = BaselinePlanStage::Plan(Box::new(view));
+    let plan = &mut model.baseline_plan.plan;
+    let change = plan.show(shown, |old, new| old.change == new.change);
+    if change == PlanChange::Other {
+        model.report_warning("plan refreshed: its files have changed");
+    }
     // The operator may be reading it.
-    if !is_same {
+    if matches!(change, PlanChange::New | PlanChange::Other) {
         show_current_row(model);
     }
 }
@@ -384,23 +355,22 @@ fn protection_refusal(model: &Model, prepared: &PreparedBaselinePlan) -> Option<
 
 /// Applies the confirmed plan; an expired one is made again instead.
 pub fn apply_plan(model: &mut Model) -> Vec<Effect> {
-    let BaselinePlanStage::Plan(view) = std::mem::take(&mut model.baseline_plan.stage) else {
+    let PlanStage::Plan(view) = model.baseline_plan.plan.end() else {
         return Vec::new();
     };
-    let plan = Arc::clone(&view.prepared.plan);
+    let plan = Arc::clone(&view.plan.change);
     // After a change the next step is to seal the same baselines, or to push them.
     let is_change = matches!(
         view.request,
         BaselinePlanRequest::Replace { .. } | BaselinePlanRequest::Seal { .. }
     );
     if !is_change {
-        for row in &view.prepared.rows {
+        for row in &view.plan.rows {
             model.baselines.marks.remove(&row.name);
         }
     }
-    model.baseline_plan.requests.is_pending = false;
     model.baseline_plan.has_quit = false;
-    model.baseline_plan.stage = BaselinePlanStage::Applying(view);
+    model.baseline_plan.plan.stage = PlanStage::Applying(view);
     model.is_dirty = true;
     vec![Effect::ApplyBaselinePlan(plan)]
 }
@@ -411,7 +381,10 @@ pub fn handle_applied(
     applied: Result<AppliedBaselinePlan, Error>,
 ) -> Vec<Effect> {
     let is_undo = planned_undo_offer(model).is_some();
-    let stage = std::mem::take(&mut model.baseline_plan.stage);
+    let view = match model.baseline_plan.plan.end() {
+        PlanStage::Applying(view) => Some(view),
+        _ => None,
+    };
     if let VerifyStage::Done(result) = &mut model.verify.stage {
         result.is_outdated = true;
     }
@@ -419,7 +392,7 @@ pub fn handle_applied(
     match applied {
         Ok(applied) => {
             if applied.failures.is_empty() {
-                let next = next_step(model, &stage, &applied);
+                let next = view.and_then(|view| next_step(model, &view, &applied));
                 let text = format!("{}{}", applied.summary, next.unwrap_or_default());
                 model.report_info(text);
             } else {
@@ -429,7 +402,7 @@ pub fn handle_applied(
             }
             model.log.remember_change(applied.runs, is_undo);
             if let Some(name) = applied.created {
-                model.baselines.cursor_name = Some(name);
+                model.baselines.list_pane = ListPane::on(name);
             }
             effects.push(Effect::ReadAgents(applied.agents));
         }
@@ -437,19 +410,19 @@ pub fn handle_applied(
             let why = error.to_line();
             model.report_error(why.clone());
             // What was chosen and typed is not lost: another key may sign.
-            if let BaselinePlanStage::Applying(mut view) = stage {
+            if let Some(mut view) = view {
                 view.prompt = PlanPrompt {
                     refusal: Some(why),
                     ..PlanPrompt::new(view.prompt.confirmation, model.now.elapsed)
                 };
-                model.baseline_plan.stage = BaselinePlanStage::Plan(view);
+                model.baseline_plan.plan.stage = PlanStage::Plan(view);
                 return effects;
             }
         }
     }
     if model.screen == Screen::BaselinePlan {
         let message = model.last_message.take();
-        model.go_to_screen(model.baseline_plan.opened_from);
+        model.go_to_screen(model.baseline_plan.plan.opened_from);
         model.last_message = message;
     }
     if model.screen == Screen::Baselines {
@@ -464,17 +437,14 @@ pub fn handle_applied(
 /// Names the key that gets a changed baseline to its agents, where they can have it at once.
 fn next_step(
     model: &Model,
-    stage: &BaselinePlanStage,
+    view: &BaselinePlanView,
     applied: &AppliedBaselinePlan,
 ) -> Option<String> {
-    let BaselinePlanStage::Applying(view) = stage else {
-        return None;
-    };
-    let is_sealed = match &*view.prepared.plan {
+    let is_sealed = match &*view.plan.change {
         BaselineChangePlan::Seal(..) => true,
         BaselineChangePlan::Files { is_resealed, .. } => *is_resealed,
     };
-    let is_on_list = model.baseline_plan.opened_from == Screen::Baselines;
+    let is_on_list = model.baseline_plan.plan.opened_from == Screen::Baselines;
     let is_used = !applied.agents.is_empty();
     let key = model.key_hint(Command::PlanPush);
     (is_sealed && is_on_list && is_used).then(|| format!("; {key} plans the push"))
@@ -482,14 +452,11 @@ fn next_step(
 
 /// Moves the cursor by a row; scrolls the difference otherwise, and where there is only one file.
 pub fn move_cursor(model: &mut Model, by: isize) {
-    let count = model
-        .baseline_plan
-        .view()
-        .map_or(0, |view| view.prepared.rows.len());
-    if by.abs() > 1 || count < 2 {
+    if by.abs() > 1 || model.baseline_plan.rows().len() < 2 {
         return scroll_text(model, by);
     }
-    model.baseline_plan.cursor = step_index(model.baseline_plan.cursor, by, count);
+    let screen = &mut model.baseline_plan;
+    screen.list = screen.list.stepped(by, screen.rows());
     show_current_row(model);
 }
 
@@ -545,7 +512,7 @@ fn row_notes(model: &Model, row: &BaselinePlanRow) -> Vec<TextLine> {
         return Vec::new();
     }
     let view = model.baseline_plan.view();
-    texts.extend(view.into_iter().flat_map(|it| it.prepared.notes.clone()));
+    texts.extend(view.into_iter().flat_map(|it| it.plan.notes.clone()));
     texts.push(String::new());
     let note = |text| TextLine::note(text);
     texts.into_iter().map(note).collect()
@@ -553,10 +520,9 @@ fn row_notes(model: &Model, row: &BaselinePlanRow) -> Vec<TextLine> {
 
 /// Goes back one level: the plan is abandoned, unless it is being applied.
 pub fn go_back(model: &mut Model) {
-    match model.baseline_plan.stage {
-        BaselinePlanStage::Applying(_) => {
-            model.show_hint(BEING_WRITTEN_REASON);
-        }
-        _ => abandon_plan(model),
+    if model.baseline_plan.plan.applying().is_some() {
+        model.show_hint(BEING_WRITTEN_REASON);
+    } else {
+        abandon_plan(model);
     }
 }

@@ -10,14 +10,13 @@ use crate::console::confirmation_line::{PlanWords, draw_confirmation, draw_keys_
 use crate::console::frame::{draw_compared_texts, draw_equivalent_command};
 use crate::console::model::{Model, equivalent_command};
 use crate::console::screens::baseline_plan::state::{
-    BaselinePlanRequest, BaselinePlanRow, BaselinePlanStage, BaselinePlanView, FOOTER_LINES,
-    LIST_FRAME_LINES,
+    BaselinePlanRequest, BaselinePlanRow, BaselinePlanView, FOOTER_LINES, LIST_FRAME_LINES,
 };
 use crate::console::screens::reset::view::title::{PLAN_STATUS, PlanTitle};
 use crate::console::theme::Role;
 use crate::console::widgets::canvas::{Canvas, shorten_untrusted, truncate_untrusted};
-use crate::console::widgets::list_pane::{Columns, Fit, ListPane};
-use crate::console::widgets::plan_pane::Confirmation;
+use crate::console::widgets::list_pane::{Columns, Fit};
+use crate::console::widgets::plan_pane::{Confirmation, PlanStage};
 
 /// Cells that the subject of a plan needs: it is left out where there are fewer.
 const MIN_SUBJECT_CELLS: usize = 8;
@@ -26,21 +25,20 @@ const MIN_SUBJECT_CELLS: usize = 8;
 const LABEL_WIDTH: u16 = 18;
 
 pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
-    let screen = &model.baseline_plan;
-    match &screen.stage {
-        BaselinePlanStage::Empty => {
+    match &model.baseline_plan.plan.stage {
+        PlanStage::Empty => {
             canvas.put_text(0, 0, "BASELINE PLAN", Role::Title);
             canvas.draw_rule(1);
             canvas.put_text(1, 3, "No plan.", Role::Text);
         }
-        BaselinePlanStage::Planning(request) => {
+        PlanStage::Planning(request) => {
             draw_title(model, canvas, request, ["", ""]);
             canvas.draw_rule(1);
             canvas.put_text(1, 3, "reading the baselines …", Role::Dim);
             draw_keys_ignored(model, canvas, canvas.area.height - FOOTER_LINES + 3);
         }
-        BaselinePlanStage::Plan(view) => draw_plan(model, view, canvas, false),
-        BaselinePlanStage::Applying(view) => draw_plan(model, view, canvas, true),
+        PlanStage::Plan(view) => draw_plan(model, view, canvas, false),
+        PlanStage::Applying(view) => draw_plan(model, view, canvas, true),
     }
 }
 
@@ -62,7 +60,7 @@ fn draw_title(
 }
 
 fn draw_plan(model: &Model, view: &BaselinePlanView, canvas: &mut Canvas<'_>, is_applying: bool) {
-    let rows = &view.prepared.rows;
+    let rows = &view.plan.rows;
     let status = if is_applying {
         "writing …"
     } else {
@@ -130,10 +128,10 @@ fn draw_rows(model: &Model, rows: &[BaselinePlanRow], canvas: &mut Canvas<'_>) {
     columns.draw_headings(canvas, 2);
     let height = model.baseline_plan.list_rows(model.size.1);
     let count = rows.len();
-    let list = ListPane::ending_at_cursor(model.baseline_plan.cursor, height);
+    let list = &model.baseline_plan.list;
     if count > height {
-        let from = list.top + 1;
-        let visible = format!("rows {from}-{} of {count}", list.top + height);
+        let visible = list.visible(count, height);
+        let visible = format!("rows {}-{} of {count}", visible.start + 1, visible.end);
         canvas.put_right(canvas.width(), 2, &visible, Role::Dim);
     }
     list.draw(canvas, 3, (count, height), |canvas, y, index| {
@@ -163,7 +161,7 @@ fn draw_rows(model: &Model, rows: &[BaselinePlanRow], canvas: &mut Canvas<'_>) {
 fn draw_footer(model: &Model, view: &BaselinePlanView, canvas: &mut Canvas<'_>, is_applying: bool) {
     let mut y = canvas.area.height - model.baseline_plan.footer_rows();
     canvas.draw_rule(y);
-    if let Some(problem) = &view.prepared.problem {
+    if let Some(problem) = &view.plan.problem {
         y += 1;
         canvas.put_end(1, y, problem, Role::Bad);
     }
@@ -179,7 +177,7 @@ fn draw_footer(model: &Model, view: &BaselinePlanView, canvas: &mut Canvas<'_>, 
     }
     if !is_applying {
         let words = PlanWords {
-            verb: if view.prepared.rows.is_empty() {
+            verb: if view.plan.rows.is_empty() {
                 "sign"
             } else {
                 view.request.verb()
@@ -198,7 +196,7 @@ fn plan_note(model: &Model, view: &BaselinePlanView) -> (String, Role) {
     let row = model.baseline_plan.current_row();
     let row = row.filter(|row| row.is_foreign || !row.lint_errors.is_empty());
     let Some(row) = row else {
-        let note = view.prepared.notes.first().cloned();
+        let note = view.plan.notes.first().cloned();
         return (note.unwrap_or_default(), Role::Text);
     };
     let mut facts = Vec::new();

@@ -8,7 +8,7 @@ use crate::base::digest::Digest;
 use crate::console::filter::{Filter, FilterSubject};
 use crate::console::screen::Screen;
 use crate::console::text::Comparison;
-use crate::console::widgets::list_pane::ListPane;
+use crate::console::widgets::list_pane::{KeyedRow, ListPane};
 use crate::engine::{BaselineList, BaselineSummary, BaselineVersion};
 
 /// Reason why a key is about no baseline.
@@ -19,10 +19,8 @@ pub const NO_BASELINE_REASON: &str = "no baseline under the cursor";
 pub struct BaselinesScreen {
     /// The baselines, or why they cannot be listed; `None` until they are loaded.
     pub list: Option<Result<Box<BaselineList>, String>>,
-    /// Name of the baseline under the cursor, once a key has been pressed on the list.
-    pub cursor_name: Option<String>,
-    /// Position in the list; its cursor follows the name.
-    pub list_pane: ListPane,
+    /// Position in the list. The cursor is on the worst baseline until a key is pressed on the list.
+    pub list_pane: ListPane<String>,
     /// Filter of the list, in the language of the fleet's.
     pub filter: String,
     /// Marked baselines, by name.
@@ -55,7 +53,7 @@ pub struct VersionsView {
     /// Its versions, newest first, or why they cannot be read; `None` until they are loaded.
     pub records: Option<Result<Vec<BaselineVersion>, String>>,
     /// Position in the versions.
-    pub list: ListPane,
+    pub list: ListPane<VersionId>,
 }
 
 impl VersionsView {
@@ -69,7 +67,7 @@ impl VersionsView {
 
     /// Returns the version under the cursor.
     pub fn current(&self) -> Option<&BaselineVersion> {
-        self.records().get(self.list.cursor)
+        self.records().get(self.list.cursor_in(self.records()))
     }
 }
 
@@ -83,14 +81,19 @@ pub struct VersionId {
     time: Option<DateTime<FixedOffset>>,
 }
 
-impl VersionId {
-    /// Returns the identity of a version.
-    pub fn of(version: &BaselineVersion) -> VersionId {
+impl KeyedRow<VersionId> for BaselineVersion {
+    fn key(&self) -> VersionId {
         VersionId {
-            run: version.run.clone(),
-            sha256: version.sha256,
-            time: version.agents.is_empty().then_some(version.time),
+            run: self.run.clone(),
+            sha256: self.sha256,
+            time: self.agents.is_empty().then_some(self.time),
         }
+    }
+}
+
+impl KeyedRow<String> for BaselineSummary {
+    fn key(&self) -> String {
+        self.name.clone()
     }
 }
 
@@ -218,23 +221,16 @@ impl BaselinesScreen {
         self.summaries().iter().find(|it| it.name == name)
     }
 
-    /// Returns the row index of the cursor; that of the worst baseline until a key is pressed.
-    pub fn cursor_index(&self) -> usize {
-        let name = self.cursor_name.as_deref();
-        let all = self.visible_summaries();
-        all.iter()
-            .position(|it| Some(it.name.as_str()) == name)
-            .unwrap_or(0)
+    /// Returns the baseline under the cursor of the list.
+    pub fn current_summary(&self) -> Option<&BaselineSummary> {
+        let visible = self.visible_summaries();
+        visible.get(self.list_pane.cursor_in(&visible[..])).copied()
     }
 
     /// Returns the baseline that a key is about.
     pub fn subject(&self) -> Option<&str> {
         match self.page {
-            BaselinesPage::List => {
-                let visible = self.visible_summaries();
-                let current = visible.get(self.cursor_index());
-                current.map(|it| it.name.as_str())
-            }
+            BaselinesPage::List => self.current_summary().map(|it| it.name.as_str()),
             BaselinesPage::Versions => Some(&self.versions.name),
             BaselinesPage::Comparison => Some(&self.comparison.request.name),
         }

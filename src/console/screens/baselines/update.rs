@@ -12,11 +12,11 @@ use crate::console::overlay::Overlay;
 use crate::console::screen::Screen;
 use crate::console::screens::baselines::state::{
     BaselinesPage, ComparedVersion, ComparisonRequest, ComparisonView, NO_BASELINE_REASON,
-    VersionId, VersionsView, first_compared_version,
+    VersionsView, first_compared_version,
 };
-use crate::console::screens::verify::state::VerifyStage;
+use crate::console::screens::verify::state::{VerifyRow, VerifyStage};
 use crate::console::text::{ComparedTexts, Comparison, PreparedText};
-use crate::console::widgets::list_pane::step_index;
+use crate::console::widgets::list_pane::{ListPane, step_index};
 use crate::engine::{BaselineList, BaselineVersion};
 
 /// Goes to the list of baselines, with the cursor on the one that the screen is about.
@@ -24,12 +24,10 @@ pub fn open(model: &mut Model) -> Vec<Effect> {
     let subject = subject_baseline(model).map(str::to_string);
     if model.screen != Screen::Baselines {
         let screen = &mut model.baselines;
-        screen.cursor_name = subject.or(screen.cursor_name.take());
+        screen.list_pane.key = subject.or(screen.list_pane.key.take());
         // The cursor goes where it is wanted.
-        let wanted = screen
-            .cursor_name
-            .as_deref()
-            .and_then(|name| screen.find(name));
+        let wanted = screen.list_pane.key.as_deref();
+        let wanted = wanted.and_then(|name| screen.find(name));
         if wanted.is_some_and(|it| !screen.is_visible(it)) {
             screen.filter.clear();
         }
@@ -49,48 +47,42 @@ pub fn handle_list(model: &mut Model, list: Result<Box<BaselineList>, String>) {
         let marks = &mut model.baselines.marks;
         marks.retain(|name| names.contains(&name.as_str()));
     }
-    let current = model.baselines.cursor_name.as_deref();
-    let old_index = (model.baselines.summaries().iter()).position(|it| Some(&*it.name) == current);
+    let current = name_at_cursor(model).filter(|name| model.baselines.find(name).is_some());
     if let (Ok(list), VerifyStage::Done(result)) = (&list, &mut model.verify.stage) {
         result.follow_list(list);
     }
     model.baselines.list = Some(list);
-    if let Some(old_index) = old_index {
-        replace_removed_cursor(model, old_index);
+    let is_listed = |name: &String| model.baselines.find(name).is_some();
+    let is_loaded = matches!(model.baselines.list, Some(Ok(_)));
+    if let Some(name) = current.filter(|name| is_loaded && !is_listed(name)) {
+        let text = format!("{name} is no longer listed; the cursor has moved");
+        model.report_warning(text);
     }
     model.is_dirty |= model.screen.shows_baseline_states();
 }
 
-/// Puts the cursor of a baseline that is no longer listed on the one that stands in its place, and
-/// says so.
-fn replace_removed_cursor(model: &mut Model, old_index: usize) {
-    let screen = &mut model.baselines;
-    let Some(Ok(list)) = &screen.list else { return };
-    let is_listed = |name: &String| list.baselines.iter().any(|it| it.name == *name);
-    let Some(removed) = screen.cursor_name.take_if(|name| !is_listed(name)) else {
-        return;
-    };
-    let last = list.baselines.len().saturating_sub(1);
-    let next = list.baselines.get(old_index.min(last));
-    screen.cursor_name = next.map(|it| it.name.clone());
-    if model.screen == Screen::Baselines && model.baselines.page == BaselinesPage::List {
-        report_gone(model, &removed);
+/// Returns the baseline that a key was pressed at, on a screen with a list of baselines.
+fn name_at_cursor(model: &Model) -> Option<String> {
+    match (model.screen, &model.verify.list.key) {
+        (Screen::Verify, Some(VerifyRow::Baseline(name))) => Some(name.clone()),
+        (Screen::Baselines, _) if model.baselines.page == BaselinesPage::List => {
+            model.baselines.list_pane.key.clone()
+        }
+        _ => None,
     }
-}
-
-/// Reports that the baseline under the cursor is no longer listed.
-pub fn report_gone(model: &mut Model, name: &str) {
-    let text = format!("{name} is no longer listed; the cursor has moved");
-    model.report_warning(text);
 }
 
 /// Keeps the cursors where they are when rows move: a key is about what it was pressed at.
 pub fn pin_cursors(model: &mut Model) {
     match model.screen {
         Screen::Baselines if model.baselines.page == BaselinesPage::List => {
-            model.baselines.cursor_name = model.baselines.subject().map(str::to_string);
+            let screen = &mut model.baselines;
+            screen.list_pane = screen.list_pane.pinned(&screen.visible_summaries()[..]);
         }
-        Screen::Verify => model.verify.is_cursor_pinned = true,
+        Screen::Verify => {
+            let rows = model.verify.rows(&model.baselines);
+            model.verify.list = model.verify.list.pinned(&rows[..]);
+        }
         _ => {}
     }
 }
@@ -103,11 +95,8 @@ pub fn handle_versions(
 ) {
     let view = &mut model.baselines.versions;
     if view.name == name {
-        let current = view.current().map(VersionId::of);
+        view.list = view.list.pinned(view.records());
         view.records = Some(records);
-        let mut list = view.list;
-        list.follow(current, view.records().iter().map(VersionId::of));
-        view.list = list;
         model.is_dirty = true;
     }
 }
@@ -204,9 +193,8 @@ pub fn open_selected(model: &mut Model) -> Result<Vec<Effect>, String> {
         BaselinesPage::Comparison => return Ok(Vec::new()),
         BaselinesPage::Versions => model.baselines.restorable_version()?,
         BaselinesPage::List => {
-            let index = model.baselines.cursor_index();
-            let summaries = model.baselines.visible_summaries();
-            first_compared_version(summaries.get(index).ok_or(NO_BASELINE_REASON)?)
+            let current = model.baselines.current_summary();
+            first_compared_version(current.ok_or(NO_BASELINE_REASON)?)
         }
     };
     let name = model.baselines.subject().unwrap_or_default().to_string();
@@ -229,7 +217,7 @@ fn open_comparison(model: &mut Model, request: ComparisonRequest) -> Vec<Effect>
             BaselinesPage::List
         },
     };
-    model.baselines.cursor_name = Some(request.name.clone());
+    model.baselines.list_pane = ListPane::on(request.name.clone());
     model.baselines.page = BaselinesPage::Comparison;
     model.go_to_screen(Screen::Baselines);
     // The list says whether the file may be pushed.
@@ -307,7 +295,7 @@ pub fn open_versions(model: &mut Model) -> Vec<Effect> {
         name: name.clone(),
         ..VersionsView::default()
     };
-    model.baselines.cursor_name = Some(name.clone());
+    model.baselines.list_pane = ListPane::on(name.clone());
     model.baselines.page = BaselinesPage::Versions;
     vec![Effect::LoadBaselineVersions(name)]
 }
@@ -347,15 +335,14 @@ pub fn move_cursor(model: &mut Model, by: isize) {
     match model.baselines.page {
         BaselinesPage::Comparison => scroll_text(model, by),
         BaselinesPage::List => {
-            let all = model.baselines.visible_summaries();
-            let index = step_index(model.baselines.cursor_index(), by, all.len());
-            let name = all.get(index).map(|it| it.name.clone());
-            model.baselines.cursor_name = name;
+            let screen = &mut model.baselines;
+            screen.list_pane = screen
+                .list_pane
+                .stepped(by, &screen.visible_summaries()[..]);
         }
         BaselinesPage::Versions => {
             let view = &mut model.baselines.versions;
-            let count = view.records().len();
-            view.list.step(by, count);
+            view.list = view.list.stepped(by, view.records());
         }
     }
 }

@@ -109,20 +109,19 @@ fn draw_list(model: &Model, canvas: &mut Canvas<'_>) {
         let x = canvas.put_text(1, 4, "No baselines in ", Role::Text);
         canvas.put_untrusted(x, 4, directory.as_bytes(), Role::Text);
     }
-    let cursor = model.baselines.cursor_index();
     let height = baselines_list_height(model);
     let visible = model.baselines.visible_summaries();
     if visible.is_empty() && !list.baselines.is_empty() {
         let text = "No baseline matches the filter. Esc shows all.";
         canvas.put_text(1, 4, text, Role::Text);
     }
-    let list_pane = model.baselines.list_pane;
+    let list_pane = &model.baselines.list_pane;
     list_pane.draw(canvas, 4, (visible.len(), height), |canvas, y, index| {
         draw_row(model, canvas, y, visible[index], &columns);
         let name = shorten_untrusted(&visible[index].name, columns.room(1));
         columns.x(1)..columns.x(1) + name.width() as u16
     });
-    match visible.get(cursor) {
+    match model.baselines.current_summary() {
         Some(summary) => draw_facts(model, canvas, bottom + 1, summary),
         None => {
             canvas.put_text(1, bottom + 1, NO_BASELINE_REASON, Role::Dim);

@@ -160,9 +160,9 @@ pub fn worse_out_of_sight(model: &Model) -> OutOfSight {
 /// Scrolls the fleet so that the cursor is visible.
 pub fn keep_fleet_cursor_visible(model: &mut Model) {
     let height = fleet_height(model);
-    model.fleet.list.cursor = fleet_cursor_index(model).unwrap_or(0);
+    let cursor = fleet_cursor_index(model).unwrap_or(0);
     let count = model.fleet.order.len();
-    model.fleet.list.fit(count, height);
+    model.fleet.list = model.fleet.list.scrolled_to(cursor, count, height);
 }
 
 /// Returns the number of fleet rows that fit.

@@ -9,6 +9,7 @@ use crate::config::SshHost;
 use crate::console::age::format_age;
 use crate::console::command::Command;
 use crate::console::keys::keymap::Keymap;
+use crate::console::widgets::list_pane::{KeyedRow, ListPane};
 use crate::engine::{ConnectionSetting, ConnectionStatus, HostStatus, Reachability};
 
 /// Reason why the hosts screen is empty.
@@ -24,8 +25,8 @@ pub struct HostsScreen {
     index_by_agent: HashMap<String, usize>,
     /// Number of hosts of each name.
     counts_by_name: HashMap<String, usize>,
-    /// The host under the cursor, once a key has moved it.
-    pub cursor_host: Option<SshHost>,
+    /// Position in the hosts. The cursor is on the worst until a key moves it.
+    pub list: ListPane<SshHost>,
     /// Logins of hosts whose question is answered, until they connect or fail.
     pub answered_logins: BTreeSet<String>,
     /// The host of the answer that was the last thing the operator did.
@@ -34,6 +35,12 @@ pub struct HostsScreen {
     pub late_logins: BTreeSet<String>,
     /// Effective ssh settings of each host, or why they are unknown.
     pub settings: HashMap<SshHost, Result<Vec<ConnectionSetting>, String>>,
+}
+
+impl KeyedRow<SshHost> for HostStatus {
+    fn key(&self) -> SshHost {
+        self.host.clone()
+    }
 }
 
 impl HostsScreen {
@@ -56,20 +63,10 @@ impl HostsScreen {
             .and_then(|place| self.statuses.get(*place))
     }
 
-    /// Returns the host under the cursor; the worst until a key moves it.
+    /// Returns the host under the cursor.
     pub fn current_status(&self) -> Option<&HostStatus> {
-        let chosen = self
-            .statuses
-            .iter()
-            .find(|it| Some(&it.host) == self.cursor_host.as_ref());
-        chosen.or_else(|| self.sorted_statuses().first().copied())
-    }
-
-    /// Returns the row index of the cursor.
-    pub fn cursor_index(&self) -> usize {
-        let current = self.current_status().map(|status| &status.host);
-        let mut order = self.sorted_statuses().into_iter();
-        order.position(|it| Some(&it.host) == current).unwrap_or(0)
+        let all = self.sorted_statuses();
+        all.get(self.list.cursor_in(&all[..])).copied()
     }
 
     /// Whether another host has the same name.

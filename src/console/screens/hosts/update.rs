@@ -7,7 +7,6 @@ use crate::console::model::Model;
 use crate::console::screen::Screen;
 use crate::console::screens::fleet::update::set_filter;
 use crate::console::screens::hosts::state::{NO_HOSTS_REASON, problem_of};
-use crate::console::widgets::list_pane::step_index;
 use crate::engine::{HostStatus, Reachability};
 
 /// Applies the status of a host. Reports that it went away or came back once, and not for each
@@ -103,10 +102,10 @@ pub fn request_settings(model: &Model) -> Vec<Effect> {
 
 /// Moves the cursor by rows and requests the ssh settings of its host.
 pub fn move_cursor(model: &mut Model, by: isize) -> Vec<Effect> {
-    let statuses = model.hosts.sorted_statuses();
-    let index = step_index(model.hosts.cursor_index(), by, statuses.len());
-    let host = statuses.get(index).map(|it| it.host.clone());
-    model.hosts.cursor_host = host.or(model.hosts.cursor_host.take());
+    model.hosts.list = model
+        .hosts
+        .list
+        .stepped(by, &model.hosts.sorted_statuses()[..]);
     request_settings(model)
 }
 

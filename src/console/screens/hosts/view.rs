@@ -14,7 +14,7 @@ use crate::console::screens::hosts::state::{
 };
 use crate::console::theme::{Role, role_of_state};
 use crate::console::widgets::canvas::{Canvas, fit_end_of_sentence, wrap_text};
-use crate::console::widgets::list_pane::{Columns, Fit, ListPane};
+use crate::console::widgets::list_pane::{Columns, Fit};
 use crate::engine::{HostStatus, Reachability, State};
 
 /// Returns the columns of a list of this width, with names of `name_width` cells.
@@ -47,8 +47,8 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
         canvas.put_text(1, 4, NO_HOSTS_REASON, Role::Text);
     }
     let height = hosts_list_height(model);
-    let list = ListPane::ending_at_cursor(model.hosts.cursor_index(), height);
-    list.draw(canvas, 4, (statuses.len(), height), |canvas, y, index| {
+    let (list, extent) = (&model.hosts.list, (statuses.len(), height));
+    list.draw(canvas, 4, extent, |canvas, y, index| {
         draw_row(model, canvas, y, &columns, statuses[index]);
         columns.x(1)..columns.x(2) - 1
     });

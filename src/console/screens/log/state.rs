@@ -10,6 +10,7 @@ use crate::base::digest::Digest;
 use crate::console::screens::reset::state::{
     PlanRequest, REDO_VERB, ResultLine, ResultView, failures_first, note_with_findings,
 };
+use crate::console::widgets::list_pane::{KeyedRow, ListPane};
 use crate::engine::{FleetReport, Operation, Outcome, ReportRow, RunEvent};
 use schedule::ScheduleView;
 
@@ -32,11 +33,8 @@ pub struct LogScreen {
     pub own_runs: VecDeque<OwnRun>,
     /// Changes of baselines in this session, newest first.
     pub own_changes: VecDeque<OwnBaselineChange>,
-    /// The row under the cursor.
-    pub cursor: usize,
-    /// Whether the operator has moved the cursor to a row, and not to the first one; until then it stays at
-    /// the newest.
-    pub is_cursor_moved: bool,
+    /// Position in the rows. The cursor stays at the newest until it is moved to another one.
+    pub list: ListPane<LogRowId>,
     /// Query of the search.
     pub query: String,
     /// What happened since the last evening, or why that is unknown; none before it is loaded.
@@ -263,7 +261,8 @@ impl LogScreen {
 
     /// Returns the row under the cursor.
     pub fn current_row(&self) -> Option<LogRow<'_>> {
-        self.rows().get(self.cursor).copied()
+        let rows = self.rows();
+        rows.get(self.list.cursor_in(&rows[..])).copied()
     }
 
     /// Returns the run under the cursor.
@@ -277,20 +276,18 @@ impl LogScreen {
     /// Adds a note about something that may be repeated: an earlier note of the same text is counted
     /// and moves up.
     pub fn add_repeated(&mut self, text: &str, time: DateTime<FixedOffset>) {
-        self.change_keeping_cursor(|log| {
-            let newest = log.messages.iter().map(|message| message.sequence).max();
-            let same = log.messages.iter().position(|it| it.text == text);
-            let earlier = same.and_then(|at| log.messages.remove(at));
-            log.messages.push_front(LogMessage {
-                level: MessageLevel::Warn,
-                text: text.to_string(),
-                time,
-                repeat_count: earlier.map_or(1, |it| it.repeat_count + 1),
-                sequence: newest.unwrap_or(0) + 1,
-                run_id: None,
-            });
-            log.messages.truncate(MAX_MESSAGES);
+        let newest = self.messages.iter().map(|message| message.sequence).max();
+        let same = self.messages.iter().position(|it| it.text == text);
+        let earlier = same.and_then(|at| self.messages.remove(at));
+        self.messages.push_front(LogMessage {
+            level: MessageLevel::Warn,
+            text: text.to_string(),
+            time,
+            repeat_count: earlier.map_or(1, |it| it.repeat_count + 1),
+            sequence: newest.unwrap_or(0) + 1,
+            run_id: None,
         });
+        self.messages.truncate(MAX_MESSAGES);
     }
 
     /// Remembers a run of this session.
@@ -341,25 +338,10 @@ impl LogScreen {
     /// Replaces the runs. A run of this session is among them from then on, so the message about
     /// its end is removed.
     pub fn replace_runs(&mut self, runs: Vec<RunSummary>) {
-        self.change_keeping_cursor(|log| {
-            let is_recorded = |id: &String| runs.iter().any(|run| run.run_id == *id);
-            let messages = &mut log.messages;
-            messages.retain(|message| !message.run_id.as_ref().is_some_and(is_recorded));
-            log.runs = runs;
-        });
-    }
-
-    /// Applies a change and keeps the cursor on its row.
-    pub fn change_keeping_cursor(&mut self, change: impl FnOnce(&mut LogScreen)) {
-        if !self.is_cursor_moved {
-            return change(self);
-        }
-        let current = self.current_row().map(|row| row.id());
-        change(self);
-        let Some(current) = current else { return };
-        let rows = self.rows();
-        let found = rows.iter().position(|row| current.matches(row));
-        self.cursor = found.unwrap_or(self.cursor);
+        let is_recorded = |id: &String| runs.iter().any(|run| run.run_id == *id);
+        let messages = &mut self.messages;
+        messages.retain(|message| !message.run_id.as_ref().is_some_and(is_recorded));
+        self.runs = runs;
     }
 
     /// Returns the agents for which the run of a result can be undone, as far as the log knows.
@@ -405,30 +387,24 @@ impl LogScreen {
 }
 
 /// Identity of a row, which stays when rows are added above it.
-enum LogRowId {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LogRowId {
+    /// Id of a run.
     Run(String),
-    /// By its sequence number.
+    /// Sequence number of a message.
     Message(u64),
 }
 
-impl LogRowId {
-    fn matches(&self, row: &LogRow<'_>) -> bool {
-        match (self, row) {
-            (LogRowId::Run(run), LogRow::Run(other)) => *run == other.run_id,
-            (LogRowId::Message(number), LogRow::Message(other)) => *number == other.sequence,
-            _ => false,
-        }
-    }
-}
-
-impl LogRow<'_> {
-    fn id(&self) -> LogRowId {
+impl KeyedRow<LogRowId> for LogRow<'_> {
+    fn key(&self) -> LogRowId {
         match self {
             LogRow::Run(run) => LogRowId::Run(run.run_id.clone()),
             LogRow::Message(message) => LogRowId::Message(message.sequence),
         }
     }
+}
 
+impl LogRow<'_> {
     /// Returns when it happened.
     pub fn time(&self) -> DateTime<FixedOffset> {
         match self {

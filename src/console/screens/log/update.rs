@@ -12,7 +12,6 @@ use crate::console::screens::fleet::update::update_trends;
 use crate::console::screens::log::state::{LogRow, ReportText, RunSummary};
 use crate::console::screens::reset;
 use crate::console::screens::{archives, baselines};
-use crate::console::widgets::list_pane::step_index;
 use crate::engine::{Outcome, Trigger};
 
 /// Goes to the log and loads it again.
@@ -108,8 +107,7 @@ pub fn move_cursor(model: &mut Model, by: isize) {
     if model.log.schedule.is_focused {
         return schedule::move_cursor(model, by);
     }
-    model.log.cursor = step_index(model.log.cursor, by, model.log.rows().len());
-    model.log.is_cursor_moved = model.log.cursor > 0 || by > 0;
+    model.log.list = model.log.list.stepped_from_top(by, &model.log.rows()[..]);
 }
 
 /// Opens the run under the cursor, unless a run is in progress.
@@ -170,7 +168,8 @@ pub fn find_hits(model: &Model) -> Vec<usize> {
 /// Goes to the next or previous hit, around the ends of the log.
 fn go_to_hit(model: &mut Model, is_forward: bool, includes_cursor: bool) {
     let hits = find_hits(model);
-    let cursor = model.log.cursor;
+    let rows = model.log.rows();
+    let cursor = model.log.list.cursor_in(&rows[..]);
     let next = if is_forward {
         hits.iter()
             .find(|hit| **hit > cursor || (includes_cursor && **hit == cursor))
@@ -180,8 +179,7 @@ fn go_to_hit(model: &mut Model, is_forward: bool, includes_cursor: bool) {
         before.find(|hit| **hit < cursor).or(hits.last())
     };
     if let Some(hit) = next {
-        model.log.cursor = *hit;
-        model.log.is_cursor_moved = true;
+        model.log.list = model.log.list.moved_to(*hit, &rows[..]);
         model.is_dirty = true;
     }
 }

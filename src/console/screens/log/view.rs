@@ -14,7 +14,6 @@ use crate::console::widgets::canvas::{
     Canvas, fit_end_of_sentence, fit_start_of_sentence, search_note, shorten_untrusted,
     truncate_untrusted,
 };
-use crate::console::widgets::list_pane::ListPane;
 use crate::engine::{Outcome, ReportLevel, ReportRow};
 use schedule::{are_jobs_hidden, is_report_collapsed, schedule_height};
 
@@ -29,7 +28,7 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     let x = canvas.put_text(x, 0, order, Role::Text) + 2;
     let hits = find_hits(model);
     // The cursor may have left the hits.
-    let hit = hits.iter().position(|hit| *hit == model.log.cursor);
+    let hit = hits.iter().position(|hit| *hit == model.log.list.cursor);
     let room = canvas.room(x);
     let note = search_note(&model.log.query, hit.map(|hit| hit + 1), hits.len(), room);
     canvas.put_right(canvas.width(), 0, &note, Role::Dim);
@@ -53,7 +52,7 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
             Role::Text,
         );
     }
-    let list = ListPane::ending_at_cursor(model.log.cursor, height);
+    let list = &model.log.list;
     for (index, y) in list.visible(rows.len(), height).zip(top..) {
         let is_at_cursor = index == list.cursor && !model.log.schedule.is_focused;
         draw_row(model, canvas, y, &rows[index], is_at_cursor);
@@ -63,7 +62,7 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     if model.log.schedule.is_focused {
         schedule::draw_details(model, canvas, bottom + 1);
     } else {
-        draw_details(model, canvas, bottom + 1, rows.get(model.log.cursor));
+        draw_details(model, canvas, bottom + 1, rows.get(model.log.list.cursor));
     }
 }
 

@@ -5,8 +5,7 @@ use crate::console::message::Effect;
 use crate::console::model::Model;
 use crate::console::model::visible_text::text_height;
 use crate::console::screens::reset::state::{
-    FileChangesRequest, PlanDetails, PlanDetailsRequest, PlanRequest, PlanView, ResetStage,
-    RuleChangeRequest,
+    FileChangesRequest, PlanDetails, PlanDetailsRequest, PlanRequest, PlanView, RuleChangeRequest,
 };
 use crate::console::text::{self, PreparedText};
 use crate::engine::PlanStep;
@@ -15,10 +14,10 @@ use crate::layouts::OperationRequest;
 /// Requests the details for the agent under the cursor, else for the first agent of the plan that has
 /// any. Those that are on the screen stay.
 pub fn request_details(model: &mut Model) -> Vec<Effect> {
-    let wanted = match &model.reset.stage {
-        ResetStage::Plan(view) if shows_files_of_step(model, view) => return Vec::new(),
-        ResetStage::Plan(view) => wanted_details(model, view),
-        _ => None,
+    let wanted = match model.reset.plan.shown() {
+        Some(view) if shows_files_of_step(model, view) => return Vec::new(),
+        Some(view) => wanted_details(model, view),
+        None => None,
     };
     if model.reset.details.request == wanted {
         return Vec::new();
@@ -48,7 +47,7 @@ pub fn request_details(model: &mut Model) -> Vec<Effect> {
 fn step_with_files<'v>(model: &Model, view: &'v PlanView) -> Option<&'v PlanStep> {
     let has_files = |step: &&PlanStep| !step.files.is_empty();
     let steps = &view.plan.steps;
-    let current = steps.get(model.reset.cursor).filter(has_files);
+    let current = steps.get(model.reset.cursor_index()).filter(has_files);
     current.or_else(|| steps.iter().find(has_files))
 }
 
@@ -86,7 +85,7 @@ fn wanted_details(model: &Model, view: &PlanView) -> Option<PlanDetailsRequest> 
             removed_directories: step.removed_directories.clone(),
         }));
     }
-    wanted_rule_change(view, model.reset.cursor).map(PlanDetailsRequest::Rules)
+    wanted_rule_change(view, model.reset.cursor_index()).map(PlanDetailsRequest::Rules)
 }
 
 /// Returns the versions of a step's rules, if it changes them.

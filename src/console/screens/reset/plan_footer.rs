@@ -1,7 +1,7 @@
 //! The lines below the list of a plan, and the rows that they leave to the list and to the details.
 
 use super::push::describe_kept_scratch;
-use super::state::{PlanView, ResetStage};
+use super::state::PlanView;
 use crate::base::quantity::format_count;
 use crate::base::untrusted;
 use crate::console::command::Command;
@@ -71,17 +71,20 @@ fn degradation_lines(plan: &Plan, room: usize, max_lines: usize) -> Vec<String> 
 
 /// Returns the note to read before this plan is confirmed.
 fn plan_note(model: &Model, view: &PlanView) -> (String, Role) {
-    if !view.hidden_agents.is_empty() {
+    if !model.reset.hidden_agents.is_empty() {
         let text = format!(
             "the filter hides {}: {} keeps them in the plan, {} drops them: {}",
-            format_count(view.hidden_agents.len() as u64, "marked agent"),
+            format_count(model.reset.hidden_agents.len() as u64, "marked agent"),
             model.key_hint(Command::KeepHiddenAgents),
             model.key_hint(Command::DropHiddenAgents),
-            view.hidden_agents.join(" ")
+            model.reset.hidden_agents.join(" ")
         );
         return (text, Role::Warn);
     }
-    let skipped = model.reset.cursor.checked_sub(view.plan.steps.len());
+    let skipped = model
+        .reset
+        .cursor_index()
+        .checked_sub(view.plan.steps.len());
     if let Some(skipped) = skipped.and_then(|index| view.plan.skipped.get(index)) {
         let mut text = format!("{} skipped: {}", skipped.agent, skipped.reason);
         for hint in &skipped.hints {
@@ -92,7 +95,7 @@ fn plan_note(model: &Model, view: &PlanView) -> (String, Role) {
         }
         return (text, Role::Text);
     }
-    let current = view.plan.steps.get(model.reset.cursor);
+    let current = view.plan.steps.get(model.reset.cursor_index());
     let note = current
         .into_iter()
         .chain(&view.plan.steps)
@@ -132,7 +135,7 @@ pub fn detail_rows(model: &Model, view: &PlanView, height: usize) -> usize {
 
 /// Returns the rows of the text of a plan's details.
 pub fn plan_details_height(model: &Model) -> usize {
-    let ResetStage::Plan(view) = &model.reset.stage else {
+    let Some(view) = model.reset.plan.shown() else {
         return 0;
     };
     let footer = plan_footer(model, view).len().saturating_sub(1);

@@ -9,9 +9,9 @@ use chrono::{DateTime, FixedOffset};
 use crate::archive::WrittenEntry;
 use crate::base::digest::Digest;
 use crate::base::quantity::format_count;
-use crate::console::requests::NumberedRequests;
 use crate::console::text::Pane;
-use crate::console::widgets::plan_pane::PlanPrompt;
+use crate::console::widgets::list_pane::ListPane;
+use crate::console::widgets::plan_pane::{PlanPane, PlanStage, ShownPlan};
 use crate::engine::{
     Operation, Outcome, Plan, PlannedFile, RunReport, RunStage as Step, ScratchRequest, UndoMode,
     UndoTarget,
@@ -28,20 +28,20 @@ pub const REDO_VERB: &str = "redo";
 /// Reset screen.
 #[derive(Clone, Debug, Default)]
 pub struct ResetScreen {
-    /// Stage: plan, run or result.
-    pub stage: ResetStage,
-    /// The row under the cursor.
-    pub cursor: usize,
+    /// The plan, and its run.
+    pub plan: PlanPane<PlanRequest, Plan, Box<RunView>>,
+    /// Marked agents of the plan that the filter hides, until the operator keeps or drops them.
+    pub hidden_agents: Vec<String>,
+    /// The last result. It is on the screen while no plan is.
+    pub last_result: Option<Box<ResultView>>,
+    /// Position in the agents.
+    pub list: ListPane<String>,
     /// When the confirmation key last arrived after it unlocked read-only: a held key must not go
     /// on to confirm the plan.
     pub confirm_held_at: Option<Duration>,
-    /// Requests for a plan.
-    pub requests: NumberedRequests,
     /// Whether an agent of the plan changed while the plan was made again.
     pub is_plan_stale: bool,
-    /// The result from before the plan; it returns when the plan is abandoned.
-    pub previous_result: Option<Box<ResultView>>,
-    /// Whether the plan was requested at that result.
+    /// Whether the plan was requested at the last result.
     pub is_from_result: bool,
     /// What the plan changes in a text below its agents.
     pub details: PlanDetails,
@@ -94,56 +94,66 @@ pub struct PlanDetails {
 }
 
 impl ResetScreen {
-    /// Whether there is a plan, made or being made.
-    pub fn has_plan(&self) -> bool {
-        matches!(self.stage, ResetStage::Plan(_) | ResetStage::Planning(_))
+    /// Returns the result on the screen.
+    pub fn result(&self) -> Option<&ResultView> {
+        let is_shown = matches!(self.plan.stage, PlanStage::Empty);
+        self.last_result.as_deref().filter(|_| is_shown)
+    }
+
+    /// Whether there is neither a plan nor a run nor a result.
+    pub fn is_empty(&self) -> bool {
+        matches!(self.plan.stage, PlanStage::Empty) && self.last_result.is_none()
     }
 
     /// Whether the plan on the screen has a text below its agents.
     pub fn has_details(&self) -> bool {
-        matches!(self.stage, ResetStage::Plan(_)) && self.details.request.is_some()
+        self.plan.shown().is_some() && self.details.request.is_some()
+    }
+
+    /// Returns the agents of what is on the screen, a row each.
+    pub fn agents(&self) -> Vec<&str> {
+        match &self.plan.stage {
+            PlanStage::Empty => {
+                let lines = self.result().map_or(&[][..], |result| &result.lines);
+                lines.iter().map(|line| line.agent.as_str()).collect()
+            }
+            PlanStage::Planning(_) => Vec::new(),
+            PlanStage::Plan(view) => {
+                let steps = view.plan.steps.iter().map(|step| &step.agent);
+                let skipped = view.plan.skipped.iter().map(|it| &it.agent);
+                steps.chain(skipped).map(String::as_str).collect()
+            }
+            PlanStage::Applying(run) => {
+                let steps = run.plan.steps.iter();
+                steps.map(|step| step.agent.as_str()).collect()
+            }
+        }
+    }
+
+    /// Returns the index of the agent under the cursor.
+    pub fn cursor_index(&self) -> usize {
+        self.list.cursor_in(&self.agents()[..])
     }
 
     /// Returns the agent under the cursor.
     pub fn current_agent(&self) -> Option<&str> {
-        let at = self.cursor;
-        match &self.stage {
-            ResetStage::Empty | ResetStage::Planning(_) => None,
-            ResetStage::Plan(view) => {
-                let steps = view.plan.steps.iter().map(|step| &step.agent);
-                let skipped = view.plan.skipped.iter().map(|it| &it.agent);
-                steps.chain(skipped).nth(at).map(String::as_str)
-            }
-            ResetStage::Run(view) => view.plan.steps.get(at).map(|step| step.agent.as_str()),
-            ResetStage::Result(view) => view.lines.get(at).map(|line| line.agent.as_str()),
-        }
+        self.agents().get(self.cursor_index()).copied()
+    }
+
+    /// Returns the line of the result under the cursor.
+    pub fn current_line(&self) -> Option<&ResultLine> {
+        self.result()?.lines.get(self.cursor_index())
     }
 
     /// Whether a run is in progress.
     pub fn is_running(&self) -> bool {
-        matches!(self.stage, ResetStage::Run(_))
+        self.plan.applying().is_some()
     }
 
     /// Whether a run is in progress and not cancelled.
     pub fn is_run_active(&self) -> bool {
-        matches!(&self.stage, ResetStage::Run(view) if !view.is_cancelled)
+        self.plan.applying().is_some_and(|run| !run.is_cancelled)
     }
-}
-
-/// Stage of a reset or an undo.
-#[derive(Clone, Debug, Default)]
-pub enum ResetStage {
-    /// No plan yet.
-    #[default]
-    Empty,
-    /// A plan is being made.
-    Planning(PlanRequest),
-    /// A plan waits for its confirmation.
-    Plan(Box<PlanView>),
-    /// The plan runs.
-    Run(Box<RunView>),
-    /// The run has ended.
-    Result(Box<ResultView>),
 }
 
 /// Request for a plan.
@@ -194,17 +204,7 @@ impl PlanRequest {
 }
 
 /// A plan on the screen.
-#[derive(Clone, Debug)]
-pub struct PlanView {
-    /// Its request, which is repeated when the plan expires.
-    pub request: PlanRequest,
-    /// The plan.
-    pub plan: Plan,
-    /// What confirms it.
-    pub prompt: PlanPrompt,
-    /// Marked agents that the filter hides, until the operator keeps or drops them.
-    pub hidden_agents: Vec<String>,
-}
+pub type PlanView = ShownPlan<PlanRequest, Plan>;
 
 impl PlanView {
     /// Whether a key chooses this mode for the notes that agents have written since the run to undo.

@@ -4,7 +4,7 @@
 use crate::base::error::Error;
 use crate::console::command::{Command, require};
 use crate::console::message::Effect;
-use crate::console::model::plans::{go_to_reset, has_plan, hidden_agents_refusal, request_plan};
+use crate::console::model::plans::{go_to_reset, hidden_agents_refusal, request_plan};
 use crate::console::model::read_only::{check_started_writable, check_writable};
 use crate::console::model::targets::{retry_request, target_agents};
 use crate::console::model::visible_text::{has_text, scroll_text};
@@ -16,10 +16,10 @@ use crate::console::screens::log::state::{MessageLevel, OwnRun};
 use crate::console::screens::reset::details::request_details;
 use crate::console::screens::reset::push::{marked_request, next_request};
 use crate::console::screens::reset::state::{
-    PlanRequest, PlanView, ResetStage, ResultView, RunView, STOP_CONSEQUENCE,
+    PlanRequest, PlanView, ResultView, RunView, STOP_CONSEQUENCE,
 };
-use crate::console::widgets::list_pane::step_index;
-use crate::console::widgets::plan_pane::{Confirmation, PlanPrompt};
+use crate::console::widgets::list_pane::ListPane;
+use crate::console::widgets::plan_pane::{Confirmation, PlanChange, PlanPrompt, PlanStage};
 use crate::engine::{
     Operation, Outcome, Plan, PlanStep, Protection, READ_ONLY_REASON, RunProgress, RunReport,
     ScratchSelection, UndoMode, UndoTarget,
@@ -42,10 +42,7 @@ pub fn plan_push(model: &mut Model) -> Vec<Effect> {
 
 /// Requests the push on the screen again; it keeps something else.
 pub fn change_kept_scratch(model: &mut Model) -> Vec<Effect> {
-    let ResetStage::Plan(view) = &model.reset.stage else {
-        return Vec::new();
-    };
-    let PlanRequest::Push(agents, request) = view.request.clone() else {
+    let Some(PlanRequest::Push(agents, request)) = model.reset.plan.request().cloned() else {
         return Vec::new();
     };
     let request = next_request(model, &agents, &request);
@@ -78,38 +75,28 @@ pub fn retry_failed(model: &mut Model) -> Vec<Effect> {
 /// Checks that there is a plan, a run or a result.
 pub fn check_stage(model: &Model) -> Result<(), String> {
     let key = model.key_hint(Command::PlanReset);
-    let is_empty = matches!(model.reset.stage, ResetStage::Empty);
-    require(!is_empty, format!("no plan yet; {key} makes one"))
+    let reason = format!("no plan yet; {key} makes one");
+    require(!model.reset.is_empty(), reason)
 }
 
 /// Checks that the plan is a push.
 pub fn check_push(model: &Model) -> Result<(), String> {
-    let ResetStage::Plan(view) = &model.reset.stage else {
-        return Err("no plan".to_string());
-    };
+    let view = model.reset.plan.shown().ok_or("no plan")?;
     let is_push = matches!(view.request, PlanRequest::Push(..));
     require(is_push, "only a push keeps scratch")
 }
 
-/// Returns the plan on the screen, if it has been made.
-fn ready_plan(model: &Model) -> Result<&PlanView, String> {
-    match &model.reset.stage {
-        ResetStage::Plan(view) => Ok(view),
-        _ if has_plan(model) => Err("the plan is not ready yet".to_string()),
-        _ => Err("no plan".to_string()),
-    }
-}
-
 /// Checks that the filter hides agents of the plan.
 pub fn check_hidden_agents(model: &Model) -> Result<(), String> {
-    let has_any = !ready_plan(model)?.hidden_agents.is_empty();
+    model.reset.plan.check_shown()?;
+    let has_any = !model.reset.hidden_agents.is_empty();
     require(has_any, "the filter hides no marked agent")
 }
 
 /// Returns the plan on the screen, if it has agents and the filter hides none of them.
 fn runnable_plan(model: &Model) -> Result<&PlanView, String> {
-    let view = ready_plan(model)?;
-    if !view.hidden_agents.is_empty() {
+    let view = model.reset.plan.check_shown()?;
+    if !model.reset.hidden_agents.is_empty() {
         return Err(hidden_agents_refusal(model));
     }
     let has_agents = view.prompt.confirmation != Confirmation::NothingToRun;
@@ -118,7 +105,7 @@ fn runnable_plan(model: &Model) -> Result<&PlanView, String> {
 
 /// Checks that a key confirms the plan.
 pub fn check_confirmation(model: &Model) -> Result<(), String> {
-    ready_plan(model)?;
+    model.reset.plan.check_shown()?;
     check_started_writable(model)?;
     let view = runnable_plan(model)?;
     match view.prompt.confirmation {
@@ -151,11 +138,9 @@ pub fn check_undo_mode(model: &Model, mode: UndoMode) -> Result<(), String> {
 
 /// Leaves a plan and goes back to where it was requested.
 pub fn abandon_plan(model: &mut Model) {
-    model.reset.requests.is_pending = false;
-    let previous_result = model.reset.previous_result.take();
-    let at_result = previous_result.is_some() && model.reset.is_from_result;
-    model.reset.stage = previous_result.map_or(ResetStage::Empty, ResetStage::Result);
-    model.reset.cursor = 0;
+    model.reset.plan.end();
+    let at_result = model.reset.last_result.is_some() && model.reset.is_from_result;
+    model.reset.list = ListPane::default();
     model.is_dirty = true;
     if model.screen == Screen::Reset && !at_result {
         leave(model);
@@ -163,16 +148,11 @@ pub fn abandon_plan(model: &mut Model) {
 }
 
 /// Shows the requested plan. An equal one keeps the confirmation typed so far.
-pub fn handle_plan(model: &mut Model, request: u64, plan: Result<Box<Plan>, Error>) -> Vec<Effect> {
-    if !model.reset.requests.accept(request) {
+pub fn handle_plan(model: &mut Model, id: u64, plan: Result<Box<Plan>, Error>) -> Vec<Effect> {
+    let Some(request) = model.reset.plan.accept(id) else {
         return Vec::new();
-    }
-    model.is_dirty = true;
-    let plan_request = match &model.reset.stage {
-        ResetStage::Planning(request) => request.clone(),
-        ResetStage::Plan(view) => view.request.clone(),
-        _ => return Vec::new(),
     };
+    model.is_dirty = true;
     let plan = match plan {
         Ok(plan) => *plan,
         Err(error) => {
@@ -181,52 +161,39 @@ pub fn handle_plan(model: &mut Model, request: u64, plan: Result<Box<Plan>, Erro
             return Vec::new();
         }
     };
-    let form = required_confirmation(&plan, &plan_request, model);
-    let stale = std::mem::take(&mut model.reset.is_plan_stale);
-    let replan_if_stale = |model: &mut Model, request| {
-        if stale {
-            request_plan(model, request, true)
-        } else {
-            Vec::new()
-        }
+    let confirmation = required_confirmation(&plan, &request, model);
+    let shown = PlanView {
+        request: request.clone(),
+        plan,
+        prompt: PlanPrompt::new(confirmation, model.now.elapsed),
     };
-    let now = model.now.elapsed;
-    if let ResetStage::Plan(view) = &mut model.reset.stage
-        && view.plan.hash == plan.hash
-        && view.plan.steps.len() == plan.steps.len()
-        && view.prompt.confirmation == form
-        && !view.prompt.is_expired(now)
-    {
-        // Only the figures changed: the typed text stays.
-        view.plan = plan;
-        let details = request_details(model);
-        let plan = replan_if_stale(model, plan_request);
-        return details.into_iter().chain(plan).collect();
-    }
-    if matches!(&model.reset.stage, ResetStage::Plan(view) if view.plan.hash != plan.hash || view.prompt.confirmation != form)
-    {
+    let changes_same =
+        |old: &Plan, new: &Plan| (&old.hash, old.steps.len()) == (&new.hash, new.steps.len());
+    let change = model.reset.plan.show(shown, changes_same);
+    if change == PlanChange::Other {
         model.report_warning("plan refreshed: its inputs have changed");
     }
-    let mut hidden: Vec<String> = hidden_marked_agents(model).cloned().collect();
-    hidden.retain(|name| plan_request.agent_names().contains(name));
-    model.reset.stage = ResetStage::Plan(Box::new(PlanView {
-        request: plan_request.clone(),
-        plan,
-        prompt: PlanPrompt {
-            refusal: (!hidden.is_empty()).then(|| hidden_agents_refusal(model)),
-            ..PlanPrompt::new(form, now)
-        },
-        hidden_agents: hidden,
-    }));
-    let details = request_details(model);
-    let plan = replan_if_stale(model, plan_request);
-    details.into_iter().chain(plan).collect()
+    if change != PlanChange::Same {
+        let mut hidden: Vec<String> = hidden_marked_agents(model).cloned().collect();
+        hidden.retain(|name| request.agent_names().contains(name));
+        model.reset.hidden_agents = hidden;
+    }
+    let has_hidden = !model.reset.hidden_agents.is_empty();
+    let refusal = has_hidden.then(|| hidden_agents_refusal(model));
+    if let Some(shown) = model.reset.plan.shown_mut() {
+        shown.prompt.refusal = refusal;
+    }
+    let mut effects = request_details(model);
+    if std::mem::take(&mut model.reset.is_plan_stale) {
+        effects.extend(request_plan(model, request, true));
+    }
+    effects
 }
 
 /// Keeps the agents of the plan that the filter hides.
 pub fn keep_hidden_agents(model: &mut Model) {
-    if let ResetStage::Plan(view) = &mut model.reset.stage {
-        view.hidden_agents.clear();
+    model.reset.hidden_agents.clear();
+    if let Some(view) = model.reset.plan.shown_mut() {
         view.prompt.refusal = None;
     }
 }
@@ -263,17 +230,17 @@ fn required_confirmation(plan: &Plan, request: &PlanRequest, model: &Model) -> C
 
 /// Starts the run of the confirmed plan; an expired plan is made again instead.
 pub fn start_run(model: &mut Model) -> Vec<Effect> {
-    let ResetStage::Plan(view) = &model.reset.stage else {
+    let PlanStage::Plan(view) = model.reset.plan.end() else {
         return Vec::new();
     };
     let own_run = OwnRun {
         run_id: String::new(),
         request: view.request.clone(),
-        command_line: equivalent_command::for_plan(model, view),
+        command_line: equivalent_command::for_plan(model, &view),
         ended_at: None,
         agents: Vec::new(),
     };
-    let (mut plan, verb) = (view.plan.clone(), view.verb());
+    let (verb, mut plan) = (view.verb(), view.plan);
     let left_out = plan.leave_out_protected();
     // The next key is not about the agents of this run.
     model.fleet.note_changed_marks();
@@ -293,23 +260,23 @@ pub fn start_run(model: &mut Model) -> Vec<Effect> {
         let text = format!("left out, {READ_ONLY_REASON}: {}", left_out.join(", "));
         model.report_info(text);
     }
-    model.reset.stage = ResetStage::Run(Box::new(RunView {
+    let run = RunView {
         plan: plan.clone(),
         verb,
         started_at: model.now.elapsed,
         agent_steps: Default::default(),
         outcomes: Default::default(),
         is_cancelled: false,
-    }));
-    model.reset.cursor = 0;
-    model.reset.requests.is_pending = false;
+    };
+    model.reset.plan.stage = PlanStage::Applying(Box::new(run));
+    model.reset.list = ListPane::default();
     model.is_dirty = true;
     vec![Effect::ApplyPlan(Box::new(plan))]
 }
 
 /// Shows the progress of a run.
 pub fn handle_progress(model: &mut Model, progress: RunProgress) {
-    let ResetStage::Run(view) = &mut model.reset.stage else {
+    let PlanStage::Applying(view) = &mut model.reset.plan.stage else {
         return;
     };
     match progress {
@@ -327,10 +294,8 @@ pub fn handle_progress(model: &mut Model, progress: RunProgress) {
 
 /// Shows the result of a run, and reads its agents again.
 pub fn handle_run_ended(model: &mut Model, report: &RunReport) -> Vec<Effect> {
-    let verb = match &model.reset.stage {
-        ResetStage::Run(view) => view.verb,
-        _ => report.operation.as_str(),
-    };
+    let run = model.reset.plan.applying();
+    let verb = run.map_or(report.operation.as_str(), |run| run.verb);
     let result = ResultView::from_report(report, verb, model.now.local_time);
     let mut done = format!(
         "run {}: {} ok, {}",
@@ -363,9 +328,7 @@ pub fn handle_run_ended(model: &mut Model, report: &RunReport) -> Vec<Effect> {
         run.ended_at = Some(result.ended_at);
         run.agents = result.undoable_agents();
     }
-    model.reset.stage = ResetStage::Result(Box::new(result));
-    model.reset.previous_result = None;
-    model.reset.cursor = 0;
+    show_result(model, result);
     vec![Effect::ReadAgents(names), Effect::LoadLog]
 }
 
@@ -379,25 +342,21 @@ pub fn handle_run_not_started(model: &mut Model, why: &str) {
 
 /// Requests the undo on the screen again, with a choice of what happens to newer notes.
 pub fn plan_undo_with_mode(model: &mut Model, mode: UndoMode) -> Vec<Effect> {
-    let request = match &model.reset.stage {
-        ResetStage::Plan(view) => view.request.clone(),
-        _ => return Vec::new(),
+    let Some(PlanRequest::Undo(target, _)) = model.reset.plan.request().cloned() else {
+        return Vec::new();
     };
-    match request {
-        PlanRequest::Undo(target, _) => request_plan(model, PlanRequest::Undo(target, mode), false),
-        PlanRequest::Reset(_) | PlanRequest::Push(..) | PlanRequest::Edit { .. } => Vec::new(),
-    }
+    request_plan(model, PlanRequest::Undo(target, mode), false)
 }
 
 /// Unmarks the hidden agents and requests the plan without them.
 pub fn drop_hidden_agents(model: &mut Model) -> Vec<Effect> {
-    let ResetStage::Plan(view) = &model.reset.stage else {
+    let Some(view) = model.reset.plan.shown() else {
         return Vec::new();
     };
     let keep = |names: &[String]| -> Vec<String> {
         names
             .iter()
-            .filter(|name| !view.hidden_agents.contains(name))
+            .filter(|name| !model.reset.hidden_agents.contains(name))
             .cloned()
             .collect()
     };
@@ -415,7 +374,7 @@ pub fn drop_hidden_agents(model: &mut Model) -> Vec<Effect> {
         }
         PlanRequest::Undo(UndoTarget::Run(_), _) | PlanRequest::Edit { .. } => view.request.clone(),
     };
-    let hidden = view.hidden_agents.clone();
+    let hidden = model.reset.hidden_agents.clone();
     model.fleet.note_changed_marks();
     for name in &hidden {
         model.fleet.marks.remove(name);
@@ -445,7 +404,7 @@ fn leave(model: &mut Model) {
     if model.return_point.from_agent == Screen::Reset {
         model.return_point.from_agent = Screen::Fleet;
     }
-    let to = model.reopenable_screen(model.return_point.from_reset);
+    let to = model.reopenable_screen(model.reset.plan.opened_from);
     model.go_to_screen(to);
 }
 
@@ -462,32 +421,33 @@ pub fn open(model: &mut Model) {
 
 /// Shows a run of the log as a result.
 pub fn open_result(model: &mut Model, result: ResultView) {
-    model.reset.stage = ResetStage::Result(Box::new(result));
-    model.reset.cursor = 0;
+    show_result(model, result);
     go_to_reset(model);
+}
+
+/// Shows a result in place of a plan.
+fn show_result(model: &mut Model, result: ResultView) {
+    model.reset.plan.end();
+    model.reset.last_result = Some(Box::new(result));
+    model.reset.list = ListPane::default();
 }
 
 /// Moves the cursor by a row; scrolls the details of a plan otherwise, and where there is only
 /// one agent.
 pub fn move_cursor(model: &mut Model, by: isize) -> Vec<Effect> {
-    let rows = match &model.reset.stage {
-        ResetStage::Plan(view) => view.plan.steps.len() + view.plan.skipped.len(),
-        ResetStage::Run(view) => view.plan.steps.len(),
-        ResetStage::Result(view) => view.lines.len(),
-        ResetStage::Empty | ResetStage::Planning(_) => 0,
-    };
+    let rows = model.reset.agents().len();
     if has_text(model) && (by.abs() > 1 || rows < 2) {
         scroll_text(model, by);
         return Vec::new();
     }
-    model.reset.cursor = step_index(model.reset.cursor, by, rows);
+    model.reset.list = model.reset.list.stepped(by, &model.reset.agents()[..]);
     request_details(model)
 }
 
 /// Stops the run: agents in progress finish.
 pub fn stop_run(model: &mut Model) -> Vec<Effect> {
     let key = model.key_hint(Command::Quit);
-    let ResetStage::Run(view) = &mut model.reset.stage else {
+    let PlanStage::Applying(view) = &mut model.reset.plan.stage else {
         return Vec::new();
     };
     view.is_cancelled = true;
@@ -504,8 +464,9 @@ pub fn stop_run(model: &mut Model) -> Vec<Effect> {
 
 /// Goes back one level; a plan is abandoned by that.
 pub fn go_back(model: &mut Model) {
-    match model.reset.stage {
-        ResetStage::Plan(_) | ResetStage::Planning(_) => abandon_plan(model),
-        _ => leave(model),
+    if model.reset.plan.is_open() {
+        abandon_plan(model);
+    } else {
+        leave(model);
     }
 }

@@ -16,11 +16,12 @@ use crate::console::frame::{draw_equivalent_command, draw_fleet_name, draw_short
 use crate::console::model::{Model, equivalent_command};
 use crate::console::screens::reset::plan_footer::{PLAN_FOOTER_LINES, list_height, plan_footer};
 use crate::console::screens::reset::state::{
-    PlanView, ResetStage, ResultLine, ResultView, RunView, STOP_CONSEQUENCE, summarize_failures,
+    PlanView, ResultLine, ResultView, RunView, STOP_CONSEQUENCE, summarize_failures,
 };
 use crate::console::theme::{Role, role_of_outcome, role_of_state};
 use crate::console::widgets::canvas::{Canvas, shorten_untrusted, wrap_text};
 use crate::console::widgets::list_pane::{Columns, Fit, ListPane, NO_HIGHLIGHT};
+use crate::console::widgets::plan_pane::PlanStage;
 use crate::engine::{
     FileState, KeptScratch, Operation, Outcome, Plan, PlanStep, PlannedFile, RunStage as Step,
     SkippedAgent, StepAction, UndoneRun,
@@ -37,8 +38,11 @@ const RESULT_FOOTER_LINES: u16 = 5;
 const MIN_COMMAND_LINE_CELLS: usize = 32;
 
 pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
-    match &model.reset.stage {
-        ResetStage::Empty => {
+    if let Some(result) = model.reset.result() {
+        return draw_result(model, result, canvas);
+    }
+    match &model.reset.plan.stage {
+        PlanStage::Empty => {
             let x = canvas.put_text(0, 0, "RESET", Role::Title) + 2;
             draw_fleet_name(model, canvas, x, 0);
             canvas.draw_rule(1);
@@ -46,15 +50,14 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
             let text = format!("No plan. Mark agents in the fleet and press {key}.");
             canvas.put_text(1, 3, &text, Role::Text);
         }
-        ResetStage::Planning(request) => {
+        PlanStage::Planning(request) => {
             draw_request_title(model, canvas, (request, None), ["", ""]);
             canvas.draw_rule(1);
             canvas.put_text(1, 3, "reading the agents …", Role::Dim);
             draw_keys_ignored(model, canvas, canvas.area.height - PLAN_FOOTER_LINES + 3);
         }
-        ResetStage::Plan(view) => draw_plan(model, view, canvas),
-        ResetStage::Run(view) => draw_run(model, view, canvas),
-        ResetStage::Result(view) => draw_result(model, view, canvas),
+        PlanStage::Plan(view) => draw_plan(model, view, canvas),
+        PlanStage::Applying(view) => draw_run(model, view, canvas),
     }
 }
 
@@ -73,7 +76,7 @@ fn draw_plan(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>) {
     let height = list_height(model.size.1) - footer.len().saturating_sub(1);
     let height = height - details::draw(model, view, canvas, height);
     draw_hidden_rows(plan, height, canvas);
-    let list = ListPane::ending_at_cursor(model.reset.cursor, height);
+    let list = &model.reset.list;
     list.draw(canvas, 3, (total, height), |canvas, y, index| {
         match plan.steps.get(index) {
             Some(step) => draw_plan_row(canvas, y, index + 1, step, &columns),
@@ -334,8 +337,8 @@ fn draw_run(model: &Model, view: &RunView, canvas: &mut Canvas<'_>) {
         .steps
         .iter()
         .position(|step| !view.outcomes.contains_key(&step.agent));
-    let cursor = active.unwrap_or(0).max(model.reset.cursor);
-    let list = ListPane::ending_at_cursor(cursor, height);
+    let cursor = active.unwrap_or(0).max(model.reset.cursor_index());
+    let list = ListPane::<()>::at(cursor);
     for (index, y) in list.visible(view.plan.steps.len(), height).zip(2..) {
         let step = &view.plan.steps[index];
         let stage = view.agent_steps.get(&step.agent);
@@ -381,7 +384,7 @@ fn draw_result(model: &Model, view: &ResultView, canvas: &mut Canvas<'_>) {
     let details = detail_lines(model, view, canvas);
     let footer_height = RESULT_FOOTER_LINES + (details.len() as u16).saturating_sub(1);
     let height = usize::from((canvas.area.height - 2).saturating_sub(footer_height)).max(1);
-    let list = ListPane::ending_at_cursor(model.reset.cursor, height);
+    let list = &model.reset.list;
     list.draw(canvas, 2, (view.lines.len(), height), |canvas, y, index| {
         draw_result_row(canvas, y, &view.lines[index]);
         NO_HIGHLIGHT
@@ -497,7 +500,7 @@ fn draw_next_step(model: &Model, view: &ResultView, canvas: &mut Canvas<'_>, y: 
 /// the cursor, in lines.
 fn detail_lines(model: &Model, view: &ResultView, canvas: &Canvas<'_>) -> Vec<String> {
     let errors = view.errors.iter().map(|error| format!("error: {error}"));
-    let current = view.lines.get(model.reset.cursor).into_iter();
+    let current = model.reset.current_line().into_iter();
     let notes = current.flat_map(|line| {
         let hints = line.hints.iter().map(|hint| format!("hint: {hint}"));
         line.note.iter().cloned().chain(hints)

@@ -8,7 +8,7 @@ use chrono::{DateTime, FixedOffset};
 use crate::base::digest::Digest;
 use crate::base::quantity::format_count;
 use crate::console::screens::baselines::state::BaselinesScreen;
-use crate::console::widgets::list_pane::ListPane;
+use crate::console::widgets::list_pane::{KeyedRow, ListPane};
 use crate::engine::{BaselineList, BaselineState, FindingSubject, Verification, VerifyProgress};
 
 /// Verify screen.
@@ -17,10 +17,7 @@ pub struct VerifyScreen {
     /// State of the verification.
     pub stage: VerifyStage,
     /// Position in the rows.
-    pub list: ListPane,
-    /// Whether a key has been pressed on the screen: the cursor then stays on its row when rows
-    /// move. Until then it is on the first.
-    pub is_cursor_pinned: bool,
+    pub list: ListPane<VerifyRow>,
 }
 
 /// Stage of a verification.
@@ -86,6 +83,12 @@ pub enum VerifyRow {
     Note(String),
     /// A baseline, by its name.
     Baseline(String),
+}
+
+impl KeyedRow<VerifyRow> for VerifyRow {
+    fn key(&self) -> VerifyRow {
+        self.clone()
+    }
 }
 
 /// Result of a part.
@@ -163,7 +166,9 @@ impl VerifyScreen {
 
     /// Returns the row under the cursor.
     pub fn current_row(&self, baselines: &BaselinesScreen) -> Option<VerifyRow> {
-        self.rows(baselines).into_iter().nth(self.list.cursor)
+        let mut rows = self.rows(baselines);
+        let cursor = self.list.cursor_in(&rows[..]);
+        (cursor < rows.len()).then(|| rows.swap_remove(cursor))
     }
 
     /// Returns the baseline that the row under the cursor is about.

@@ -10,7 +10,7 @@ use crate::console::model::plans::check_baseline_planning;
 use crate::console::screen::Screen;
 use crate::console::screens::baselines;
 use crate::console::screens::log::state::MessageLevel;
-use crate::console::screens::verify::state::{VerifyResult, VerifyRow, VerifyStage};
+use crate::console::screens::verify::state::{VerifyResult, VerifyStage};
 use crate::console::update::plan;
 use crate::engine::{Verification, VerifyProgress};
 
@@ -36,8 +36,7 @@ pub fn start(model: &mut Model) -> Vec<Effect> {
         progress: None,
         is_cancelled: false,
     };
-    model.verify.list.cursor = 0;
-    model.verify.is_cursor_pinned = false;
+    model.verify.list = Default::default();
     model.is_dirty = true;
     vec![Effect::Verify, Effect::LoadBaselines]
 }
@@ -110,9 +109,7 @@ pub fn handle_result(model: &mut Model, outcome: Result<Box<Verification>, Error
         listed: None,
         is_outdated: false,
     };
-    change_keeping_cursor(model, |model| {
-        model.verify.stage = VerifyStage::Done(Box::new(result));
-    });
+    model.verify.stage = VerifyStage::Done(Box::new(result));
     vec![Effect::LoadBaselines]
 }
 
@@ -146,33 +143,8 @@ pub fn open_selected(model: &mut Model) -> Vec<Effect> {
 
 /// Moves the cursor by rows.
 pub fn move_cursor(model: &mut Model, by: isize) {
-    let count = model.verify.rows(&model.baselines).len();
-    model.verify.list.step(by, count);
-}
-
-/// Applies a change of the rows. A pinned cursor stays on its row, or says that it is gone.
-pub fn change_keeping_cursor(model: &mut Model, change: impl FnOnce(&mut Model)) {
-    let pinned = model
-        .verify
-        .current_row(&model.baselines)
-        .filter(|_| model.verify.is_cursor_pinned);
-    change(model);
-    if let Some(pinned) = pinned {
-        match model
-            .verify
-            .rows(&model.baselines)
-            .iter()
-            .position(|row| *row == pinned)
-        {
-            Some(index) => model.verify.list.cursor = index,
-            None if model.screen == Screen::Verify => {
-                if let VerifyRow::Baseline(name) = pinned {
-                    baselines::update::report_gone(model, &name);
-                }
-            }
-            None => {}
-        }
-    }
+    let rows = model.verify.rows(&model.baselines);
+    model.verify.list = model.verify.list.stepped(by, &rows[..]);
 }
 
 /// Returns the ages on the screen.

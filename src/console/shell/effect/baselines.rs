@@ -242,7 +242,7 @@ fn make_plan(
         notes: vec![note],
         refusal,
         needs_key: false,
-        plan: Arc::new(BaselineChangePlan::Files { plan, is_resealed }),
+        change: Arc::new(BaselineChangePlan::Files { plan, is_resealed }),
     })
 }
 
@@ -379,7 +379,7 @@ fn prepare_seal(
         notes: vec![note],
         needs_key: key.is_none() && refusal.is_some() && plan.needs_key(),
         refusal: refusal.map(|error| describe_refusal(&error)),
-        plan: Arc::new(BaselineChangePlan::Seal(
+        change: Arc::new(BaselineChangePlan::Seal(
             Box::new(plan),
             key.map(str::to_string),
         )),

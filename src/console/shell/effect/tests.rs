@@ -744,7 +744,7 @@ fn replace_text(fleet: &mut ReloadableFleet, new: &str) -> (String, AppliedBasel
     let Msg::BaselinePlanMade(_, Ok(prepared)) = made else {
         panic!("no plan: {made:?}");
     };
-    let plan = Arc::clone(&prepared.plan);
+    let plan = Arc::clone(&prepared.change);
     fleet.runner.execute(Effect::ApplyBaselinePlan(plan));
     let applied = fleet.wait_for(|msg| matches!(msg, Msg::BaselinePlanApplied(_)));
     let Msg::BaselinePlanApplied(Ok(applied)) = applied else {

@@ -12,7 +12,7 @@ use memory_shepherd::console::widgets::plan_pane::{Confirmation, PLAN_LIFETIME};
 use memory_shepherd::engine::{PruneReport, RetentionOverview};
 
 fn answer_retention(console: &mut TestConsole, overview: RetentionOverview) -> Vec<Effect> {
-    let number = console.model.archives.retention.requests.last_id;
+    let number = console.model.archives.retention.plan.requests.last_id;
     console.send(Msg::RetentionLoaded(number, Ok(Box::new(overview))))
 }
 
@@ -152,7 +152,7 @@ fn keys_typed_ahead_do_not_confirm_a_prune() {
     for key in keys.chain([enter]) {
         assert_eq!(console.send(Msg::KeysPressed(vec![key])), []);
     }
-    let plan = console.model.archives.retention.plan.as_ref().unwrap();
+    let plan = console.model.archives.retention.plan.shown().unwrap();
     assert_eq!(plan.prompt.typed_text, "");
 }
 
@@ -169,7 +169,7 @@ fn changed_overview_voids_what_was_typed() {
     assert_eq!(console.press("Enter"), []);
     answer_retention(&mut console, retention_overview());
     let typed = |console: &TestConsole| {
-        let plan = console.model.archives.retention.plan.as_ref().unwrap();
+        let plan = console.model.archives.retention.plan.shown().unwrap();
         (
             plan.prompt.confirmation.clone(),
             plan.prompt.typed_text.clone(),
@@ -268,7 +268,7 @@ fn adopted_config_closes_the_prune_plan() {
 fn overview_of_the_previous_config_is_dropped() {
     let mut console = console_with_overview();
     console.press("r");
-    let number = console.model.archives.retention.requests.last_id;
+    let number = console.model.archives.retention.plan.requests.last_id;
     let config = console.model.config.clone();
     let agents = crate::engine_samples::configured_agents(&["scout"]);
     console.send(Msg::ConfigAdopted(config, agents, false));
@@ -299,6 +299,6 @@ fn resize_restarts_the_guard_of_a_prune_plan() {
     let mut console = console_with_plan();
     console.send(Msg::Resized(100, 30));
     console.send(Msg::KeysPressed(vec![Key::from_code(KeyCode::Char('p'))]));
-    let plan = console.model.archives.retention.plan.as_ref().unwrap();
+    let plan = console.model.archives.retention.plan.shown().unwrap();
     assert_eq!(plan.prompt.typed_text, "");
 }

@@ -2,7 +2,6 @@
 
 use memory_shepherd::base::error::{Error, ErrorKind};
 use memory_shepherd::console::keys::key_guard::KEY_GUARD_TIME;
-use memory_shepherd::console::screens::reset::state::ResetStage;
 use memory_shepherd::engine::{Operation, UndoMode, UndoTarget};
 use memory_shepherd::layouts::OperationRequest;
 
@@ -51,7 +50,7 @@ fn operation_is_planned_applied_and_undone() {
     let mut report = run_report(&[("keeper", Outcome::Ok, None)]);
     report.operation = Operation::Edit;
     console.send(Msg::RunEnded(Box::new(report)));
-    assert!(matches!(console.model.reset.stage, ResetStage::Result(_)));
+    assert!(console.model.reset.result().is_some());
     assert!(console.screen_text().contains("undoes this run"));
     console.press("u");
     let run = UndoTarget::Run("7f3c0a11".to_string());
@@ -121,7 +120,7 @@ fn refused_operation_says_why() {
     console.type_line("keep");
     console.press("Enter Enter");
     let error = Error::new(ErrorKind::User, "there is no file tea.md").with_hint("read it again");
-    let id = console.model.reset.requests.last_id;
+    let id = console.model.reset.plan.requests.last_id;
     console.send(Msg::PlanMade(id, Err(error)));
     assert_eq!(
         console.message_text(),

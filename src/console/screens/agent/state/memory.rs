@@ -9,7 +9,7 @@ use unicode_width::UnicodeWidthStr;
 use crate::base::untrusted;
 use crate::console::filter::{Filter, FilterSubject};
 use crate::console::text::Pane;
-use crate::console::widgets::list_pane::{ListPane, step_index};
+use crate::console::widgets::list_pane::{KeyedRow, KeyedRows, ListPane};
 use crate::layouts::{
     ArgumentSpec, Collection, HealthFinding, HealthSeverity, MemoryItem, OperationSpec,
 };
@@ -93,10 +93,8 @@ pub struct ItemList {
     pub shown: Vec<usize>,
     /// The filter of the titles.
     pub filter: String,
-    /// Id of the item under the cursor; none until a key moves it.
-    pub cursor_id: Option<String>,
-    /// Position among the shown items; its cursor follows the id.
-    pub list: ListPane,
+    /// Position among the shown items, by their ids.
+    pub list: ListPane<String>,
     /// Number of items that were requested.
     pub wanted: usize,
     /// Whether the collection has no more items.
@@ -134,7 +132,7 @@ pub struct HealthPane {
     /// When the checks ended.
     pub checked_at: Option<DateTime<FixedOffset>>,
     /// Position in the findings.
-    pub list: ListPane,
+    pub list: ListPane<HealthFinding>,
 }
 
 /// Cells that the longest texts of some findings take.
@@ -207,6 +205,22 @@ impl MemoryPane {
     }
 }
 
+impl KeyedRows<String> for ItemList {
+    fn count(&self) -> usize {
+        self.shown.len()
+    }
+
+    fn key(&self, index: usize) -> Option<String> {
+        self.shown_item(index).map(|item| item.id.clone())
+    }
+}
+
+impl KeyedRow<HealthFinding> for HealthFinding {
+    fn key(&self) -> HealthFinding {
+        self.clone()
+    }
+}
+
 impl ItemList {
     /// Returns the shown item at an index.
     pub fn shown_item(&self, index: usize) -> Option<&MemoryItem> {
@@ -215,7 +229,7 @@ impl ItemList {
 
     /// Returns the index of the item under the cursor among the shown ones.
     pub fn cursor_index(&self) -> usize {
-        self.list.cursor.min(self.shown.len().saturating_sub(1))
+        self.list.cursor_in(self)
     }
 
     /// Returns the item under the cursor.
@@ -225,10 +239,7 @@ impl ItemList {
 
     /// Moves the cursor by rows.
     pub fn move_cursor(&mut self, by: isize) {
-        self.list.cursor = step_index(self.cursor_index(), by, self.shown.len());
-        if let Some(id) = self.current_item().map(|item| item.id.clone()) {
-            self.cursor_id = Some(id);
-        }
+        self.list = self.list.stepped(by, self);
     }
 
     /// Sets the filter.
@@ -282,8 +293,7 @@ impl ItemList {
         !self.is_complete && self.failure.is_none() && self.wanted > self.loaded.len()
     }
 
-    /// Adds the loaded items from an index on to the shown ones, if the filter shows them. The cursor
-    /// goes to its item, if that is among them, and else stays in its row.
+    /// Adds the loaded items from an index on to the shown ones, if the filter shows them.
     fn show_from(&mut self, start: usize) {
         let filter = Filter::new(&self.filter);
         let is_shown = |index: &usize| {
@@ -294,15 +304,8 @@ impl ItemList {
                 ..FilterSubject::default()
             })
         };
-        let first_row = self.shown.len();
         let shown = (start..self.loaded.len()).filter(is_shown);
         self.shown.extend(shown);
-        let Some(id) = &self.cursor_id else {
-            return;
-        };
-        let mut rows = first_row..self.shown.len();
-        let row = rows.find(|row| self.shown_item(*row).is_some_and(|item| item.id == *id));
-        self.list.cursor = row.unwrap_or(self.list.cursor);
     }
 }
 
@@ -351,7 +354,7 @@ impl HealthPane {
 
     /// Returns the finding under the cursor.
     pub fn current_finding(&self) -> Option<&HealthFinding> {
-        self.findings().get(self.list.cursor)
+        self.findings().get(self.list.cursor_in(self.findings()))
     }
 
     /// Returns the number of findings of a severity.

@@ -212,7 +212,7 @@ pub fn open_selected(model: &mut Model) -> Vec<Effect> {
     }
     // The content is requested with all that is due.
     memory.content.is_open = true;
-    memory.items.cursor_id = Some(id);
+    memory.items.list.key = Some(id);
     Vec::new()
 }
 
@@ -254,19 +254,15 @@ pub fn handle_health(model: &mut Model, number: u64, findings: Result<Vec<Health
     if number != health.number {
         return;
     }
-    let before = health.current_finding().cloned();
+    health.list = health.list.pinned(health.findings());
     health.show(findings, now);
-    let mut list = health.list;
-    list.follow(before.as_ref(), health.findings());
-    health.list = list;
     model.is_dirty |= model.screen == Screen::Agent;
 }
 
 /// Moves the cursor of the findings.
 pub fn move_finding_cursor(model: &mut Model, by: isize) {
     let health = &mut model.agent.health;
-    let count = health.findings().len();
-    health.list.step(by, count);
+    health.list = health.list.stepped(by, health.findings());
 }
 
 /// Checks that the screen shows a memory whose layout has operations.

@@ -43,7 +43,7 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     let columns = columns(canvas.width());
     columns.draw_headings(canvas, top);
     let extent = (records.len(), history_height(model));
-    let list = history.list;
+    let list = &history.list;
     list.draw(canvas, top + 1, extent, |canvas, y, index| {
         draw_row(canvas, y, &columns, &records[index]);
         columns.x(0)..columns.x(1) - 1

@@ -140,7 +140,7 @@ fn draw_collections(model: &Model, canvas: &mut Canvas<'_>, layout: &ListLayout)
         canvas.put_text(2, STATUS_ROW + 2, "none", Role::Dim);
     }
     let extent = (collections.len(), agent_list_height(model));
-    let list = memory.collection_list;
+    let list = &memory.collection_list;
     list.draw(canvas, STATUS_ROW + 2, extent, |canvas, y, index| {
         let title = truncate_untrusted(&collections[index].title, usize::from(width));
         canvas.put_text(2, y, &title, Role::Text);
@@ -175,7 +175,7 @@ fn draw_items(model: &Model, canvas: &mut Canvas<'_>, layout: &ListLayout) {
         return;
     }
     let extent = (items.shown.len(), agent_list_height(model));
-    let list = items.list;
+    let list = &items.list;
     list.draw_at(canvas, (x, y + 1), extent, |canvas, y, index| {
         if let Some(item) = items.shown_item(index) {
             draw_item(model, canvas, y, &columns, item);

@@ -6,9 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::quantity::{format_count, format_size};
-use crate::console::requests::NumberedRequests;
-use crate::console::widgets::list_pane::ListPane;
-use crate::console::widgets::plan_pane::{Confirmation, PlanPrompt};
+use crate::console::widgets::list_pane::{KeyedRow, ListPane};
+use crate::console::widgets::plan_pane::{Confirmation, PlanPane, PlanPrompt, ShownPlan};
 use crate::engine::{AgentRetention, ExpiringEntry, RetentionOverview};
 
 /// Age from which on an overview is made again when the archives are opened.
@@ -23,8 +22,6 @@ pub const BEING_PRUNED_REASON: &str = "the archive is being pruned";
 /// The page about retention.
 #[derive(Clone, Debug, Default)]
 pub struct RetentionView {
-    /// Requests for the overview.
-    pub requests: NumberedRequests,
     /// Whether an overview has to be requested once no search goes on.
     pub is_due: bool,
     /// The overview, or why there is none; `None` before the first one.
@@ -32,15 +29,13 @@ pub struct RetentionView {
     /// When the overview was made.
     pub loaded_at: Duration,
     /// Position in the rows of the overview.
-    pub list: ListPane,
+    pub list: ListPane<RetentionKey>,
     /// The agent whose entries are shown.
     pub opened: Option<GroupKey>,
     /// Position in the rows of that agent.
-    pub detail: ListPane,
-    /// The plan that waits for its confirmation.
-    pub plan: Option<PrunePlan>,
-    /// Whether a confirmed plan is being applied.
-    pub is_pruning: bool,
+    pub detail: ListPane<RetentionKey>,
+    /// The plan to delete what the overview shows. Its requests are those for the overview.
+    pub plan: PlanPane<(), Arc<RetentionOverview>, ()>,
 }
 
 /// What identifies the entries of an agent in one directory.
@@ -53,29 +48,22 @@ pub struct GroupKey {
 }
 
 /// What is deleted once it is confirmed: what the overview shows, and nothing else.
-#[derive(Clone, Debug)]
-pub struct PrunePlan {
-    /// The overview as it was shown.
-    pub shown: Arc<RetentionOverview>,
-    /// What confirms it.
-    pub prompt: PlanPrompt,
+pub type PrunePlan = ShownPlan<(), Arc<RetentionOverview>>;
+
+/// Plans to delete what an overview shows; none if nothing expires.
+pub fn plan_prune(overview: Arc<RetentionOverview>, now: Duration) -> Option<PrunePlan> {
+    let count = overview.expiring().count() + overview.expiring_versions().len();
+    let words = Confirmation::TypedText(format!("prune {count}"));
+    (count > 0).then(|| PrunePlan {
+        request: (),
+        plan: overview,
+        prompt: PlanPrompt::new(words, now),
+    })
 }
 
-impl PrunePlan {
-    /// Plans to delete what an overview shows; none if nothing expires.
-    pub fn new(shown: Arc<RetentionOverview>, now: Duration) -> Option<PrunePlan> {
-        let count = shown.expiring().count() + shown.expiring_versions().len();
-        (count > 0).then(|| PrunePlan {
-            shown,
-            prompt: PlanPrompt::new(Confirmation::TypedText(format!("prune {count}")), now),
-        })
-    }
-
-    /// Whether another overview shows the same as expiring.
-    pub fn deletes_same(&self, other: &RetentionOverview) -> bool {
-        self.shown.expiring().eq(other.expiring())
-            && self.shown.expiring_versions() == other.expiring_versions()
-    }
+/// Whether two overviews show the same as expiring.
+pub fn expires_same(old: &Arc<RetentionOverview>, new: &Arc<RetentionOverview>) -> bool {
+    old.expiring().eq(new.expiring()) && old.expiring_versions() == new.expiring_versions()
 }
 
 /// A row of the page.
@@ -98,6 +86,33 @@ pub enum RetentionLine<'a> {
     Fact(String),
 }
 
+/// Identity of a line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RetentionKey {
+    /// Those of an agent in one directory.
+    Group(GroupKey),
+    /// Path of an entry.
+    Entry(PathBuf),
+    /// Text of a fact.
+    Text(String),
+}
+
+impl KeyedRow<RetentionKey> for RetentionLine<'_> {
+    fn key(&self) -> RetentionKey {
+        match self {
+            RetentionLine::Row(RetentionRow::Group(group)) => {
+                RetentionKey::Group(GroupKey::of(group))
+            }
+            RetentionLine::Row(RetentionRow::Entry(entry)) => {
+                RetentionKey::Entry(entry.path.clone())
+            }
+            RetentionLine::Warning(text) | RetentionLine::Fact(text) => {
+                RetentionKey::Text(text.clone())
+            }
+        }
+    }
+}
+
 impl GroupKey {
     /// Returns the key of a group.
     pub fn of(group: &AgentRetention) -> GroupKey {
@@ -111,8 +126,8 @@ impl GroupKey {
 impl RetentionView {
     /// Returns the overview that the page shows: that of the plan, if there is one.
     pub fn shown(&self) -> Option<&Arc<RetentionOverview>> {
-        if let Some(plan) = &self.plan {
-            return Some(&plan.shown);
+        if let Some(shown) = self.plan.shown() {
+            return Some(&shown.plan);
         }
         self.overview.as_ref()?.as_ref().ok()
     }
@@ -164,7 +179,8 @@ impl RetentionView {
 
     /// Returns the agent under the cursor.
     pub fn current_group(&self) -> Option<&AgentRetention> {
-        match self.list_lines().into_iter().nth(self.list.cursor)? {
+        let lines = self.list_lines();
+        match lines.get(self.list.cursor_in(&lines[..]))? {
             RetentionLine::Row(RetentionRow::Group(group)) => Some(group),
             _ => None,
         }

@@ -1,11 +1,11 @@
 //! The timeline of one agent, as the archives screen shows it.
 
-use std::path::Path;
+use std::path::PathBuf;
 
 use chrono::{DateTime, FixedOffset};
 
 use crate::console::requests::NumberedRequests;
-use crate::console::widgets::list_pane::ListPane;
+use crate::console::widgets::list_pane::{KeyedRow, ListPane};
 use crate::engine::{AgentTimeline, EntryPresence, TimelineEntry, TimelineRow, TimelineSubject};
 
 /// Maximum number of rows of a timeline.
@@ -25,7 +25,7 @@ pub struct TimelineView {
     /// What was found, or why nothing was; `None` while it is awaited.
     pub loaded: Option<Result<AgentTimeline, String>>,
     /// Position in the rows.
-    pub list: ListPane,
+    pub list: ListPane<TimelineRowKey>,
     /// Whether it was opened from a text, which is the page to go back to.
     pub is_opened_from_text: bool,
 }
@@ -43,7 +43,7 @@ impl TimelineView {
 
     /// Returns the row under the cursor.
     pub fn current_row(&self) -> Option<&TimelineRow> {
-        self.rows().get(self.list.cursor)
+        self.rows().get(self.list.cursor_in(self.rows()))
     }
 
     /// Returns the entry that the row under the cursor is about.
@@ -52,7 +52,7 @@ impl TimelineView {
     /// Why it has none that can be read.
     pub fn current_entry(&self) -> Result<&TimelineEntry, String> {
         let timeline = self.timeline().ok_or("no row yet")?;
-        let entry = timeline.entry_of_row(self.list.cursor);
+        let entry = timeline.entry_of_row(self.list.cursor_in(self.rows()));
         let entry = entry.ok_or("no entry: this row archived nothing")?;
         match entry.presence {
             EntryPresence::Present | EntryPresence::Unknown => Ok(entry),
@@ -66,23 +66,22 @@ impl TimelineView {
 }
 
 /// What identifies a row while the timeline changes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TimelineRowKey<'a> {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TimelineRowKey {
     /// A run, by the number of its record.
     Run(u64),
     /// Unchanged runs, by the time of the first one.
     Unchanged(DateTime<FixedOffset>),
     /// An entry, by its path.
-    Entry(&'a Path),
+    Entry(PathBuf),
 }
 
-impl<'a> TimelineRowKey<'a> {
-    /// Returns the key of a row.
-    pub fn of(row: &'a TimelineRow) -> TimelineRowKey<'a> {
-        match row {
+impl KeyedRow<TimelineRowKey> for TimelineRow {
+    fn key(&self) -> TimelineRowKey {
+        match self {
             TimelineRow::Run(past) => TimelineRowKey::Run(past.record.seq),
             TimelineRow::Unchanged(runs) => TimelineRowKey::Unchanged(runs.first),
-            TimelineRow::Entry(entry) => TimelineRowKey::Entry(&entry.path),
+            TimelineRow::Entry(entry) => TimelineRowKey::Entry(entry.path.clone()),
         }
     }
 }

@@ -11,17 +11,18 @@ use crate::console::model::read_only::check_writable;
 use crate::console::screen::Screen;
 use crate::console::screens::archives::state::ArchivesPage;
 use crate::console::screens::archives::state::retention::{
-    BEING_PRUNED_REASON, GroupKey, MAX_OVERVIEW_AGE, PrunePlan, RetentionLine, RetentionRow,
-    has_expired,
+    BEING_PRUNED_REASON, GroupKey, MAX_OVERVIEW_AGE, RetentionLine, expires_same, has_expired,
+    plan_prune,
 };
 use crate::console::screens::log::state::MessageLevel;
 use crate::console::widgets::list_pane::ListPane;
+use crate::console::widgets::plan_pane::{PlanChange, PlanStage};
 use crate::engine::{PruneReport, RetentionOverview};
 
 /// Opens the page, and makes the overview again.
 pub fn open(model: &mut Model) -> Vec<Effect> {
     model.archives.page = ArchivesPage::Retention;
-    model.archives.retention.plan = None;
+    model.archives.retention.plan.abandon();
     move_to_first_agent(model);
     vec![request(model)]
 }
@@ -37,7 +38,7 @@ pub fn check_selected(model: &Model) -> Result<(), String> {
 pub fn request(model: &mut Model) -> Effect {
     let view = &mut model.archives.retention;
     view.is_due = false;
-    Effect::LoadRetention(view.requests.begin())
+    Effect::LoadRetention(view.plan.requests.begin())
 }
 
 /// Notes that the archives are opened: the overview is made if there is none yet, or an old one.
@@ -50,7 +51,7 @@ pub fn note_opened(model: &mut Model) {
 /// Requests the overview if it is due; a search comes first.
 pub fn request_due(model: &mut Model) -> Option<Effect> {
     let screen = &model.archives;
-    let is_busy = screen.searches.is_pending || screen.retention.requests.is_pending;
+    let is_busy = screen.searches.is_pending || screen.retention.plan.requests.is_pending;
     (screen.retention.is_due && !is_busy).then(|| request(model))
 }
 
@@ -63,27 +64,20 @@ pub fn handle_loaded(
 ) {
     let now = model.now.elapsed;
     let view = &mut model.archives.retention;
-    if !view.requests.accept(number) {
+    if !view.plan.requests.accept(number) {
         return;
     }
-    let current = view.current_group().map(GroupKey::of);
+    view.list = view.list.pinned(&view.list_lines()[..]);
     let is_first = view.overview.is_none();
     view.loaded_at = now;
     view.overview = Some(loaded.map(|it| Arc::new(*it)));
-    if view.plan.is_some() {
+    if view.plan.is_open() {
         renew_plan(model);
     }
     let view = &mut model.archives.retention;
-    let is_current = |line: &RetentionLine<'_>| match line {
-        RetentionLine::Row(RetentionRow::Group(group)) => Some(GroupKey::of(group)) == current,
-        _ => false,
-    };
-    let at = view.list_lines().iter().position(is_current);
     let is_gone = view.opened_group().is_none();
-    match at {
-        Some(at) => view.list.cursor = at,
-        None if is_first => move_to_first_agent(model),
-        None => {}
+    if is_first {
+        move_to_first_agent(model);
     }
     if model.archives.page == ArchivesPage::RetentionAgent && is_gone {
         model.archives.page = ArchivesPage::Retention;
@@ -95,31 +89,24 @@ pub fn handle_loaded(
 fn renew_plan(model: &mut Model) {
     let now = model.now.elapsed;
     let view = &mut model.archives.retention;
-    let (Some(old), Some(overview)) = (view.plan.take(), &view.overview) else {
-        return;
-    };
-    let new = match overview {
-        Ok(overview) => PrunePlan::new(Arc::clone(overview), now),
-        Err(why) => {
+    match &view.overview {
+        None => {}
+        Some(Err(why)) => {
+            view.plan.abandon();
             let why = why.clone();
-            model.archives.page = ArchivesPage::Retention;
-            return model.report_error(why);
+            model.report_error(why);
         }
-    };
-    match new {
-        Some(mut new) if old.deletes_same(&new.shown) => {
-            new.prompt.typed_text = old.prompt.typed_text;
-            view.plan = Some(new);
-        }
-        Some(new) => {
-            view.plan = Some(new);
-            let text = "plan refreshed: what expires has changed";
-            model.report_warning(text);
-        }
-        None => {
-            model.archives.page = ArchivesPage::Retention;
-            model.report_info("nothing expires any more");
-        }
+        Some(Ok(overview)) => match plan_prune(Arc::clone(overview), now) {
+            Some(new) => {
+                if view.plan.show(new, expires_same) == PlanChange::Other {
+                    model.report_warning("plan refreshed: what expires has changed");
+                }
+            }
+            None => {
+                view.plan.abandon();
+                model.report_info("nothing expires any more");
+            }
+        },
     }
 }
 
@@ -127,10 +114,7 @@ fn move_to_first_agent(model: &mut Model) {
     let view = &mut model.archives.retention;
     let mut lines = view.list_lines().into_iter();
     let first = lines.position(|line| matches!(line, RetentionLine::Row(_)));
-    view.list = ListPane {
-        cursor: first.unwrap_or(0),
-        top: 0,
-    };
+    view.list = ListPane::at(first.unwrap_or(0));
 }
 
 /// Opens the agent under the cursor.
@@ -151,10 +135,10 @@ pub fn open_selected(model: &mut Model) {
 pub fn go_back(model: &mut Model) {
     let screen = &mut model.archives;
     screen.page = match screen.page {
-        ArchivesPage::RetentionAgent | ArchivesPage::PrunePlan => ArchivesPage::Retention,
+        _ if screen.retention.plan.abandon() => ArchivesPage::Retention,
+        ArchivesPage::RetentionAgent => ArchivesPage::Retention,
         _ => ArchivesPage::List,
     };
-    screen.retention.plan = None;
 }
 
 /// Moves the cursor by rows.
@@ -162,38 +146,28 @@ pub fn move_cursor(model: &mut Model, by: isize) {
     let is_detail = model.archives.page == ArchivesPage::RetentionAgent;
     let view = &mut model.archives.retention;
     if is_detail {
-        let count = view.detail_lines().len();
-        view.detail.step(by, count);
+        view.detail = view.detail.stepped(by, &view.detail_lines()[..]);
     } else {
-        let count = view.list_lines().len();
-        view.list.step(by, count);
+        view.list = view.list.stepped(by, &view.list_lines()[..]);
     }
 }
 
 /// Opens the plan that deletes what the page shows.
-pub fn plan_prune(model: &mut Model) {
+pub fn open_plan(model: &mut Model) {
     let now = model.now.elapsed;
     let view = &mut model.archives.retention;
-    let plan = view
-        .shown()
-        .and_then(|it| PrunePlan::new(Arc::clone(it), now));
-    if plan.is_some() {
-        view.plan = plan;
-        model.archives.page = ArchivesPage::PrunePlan;
+    if let Some(plan) = view.shown().and_then(|it| plan_prune(Arc::clone(it), now)) {
+        view.plan.show(plan, expires_same);
     }
 }
 
 /// Abandons the plan, because another config is in force. Returns whether there was one.
 pub fn abandon_plan(model: &mut Model) -> bool {
-    let screen = &mut model.archives;
-    if screen.page == ArchivesPage::PrunePlan {
-        screen.page = ArchivesPage::Retention;
-    }
-    let view = &mut screen.retention;
+    let view = &mut model.archives.retention;
     // An overview that is being made is one of the config before.
-    view.requests.is_pending = false;
+    view.plan.requests.is_pending = false;
     view.is_due = true;
-    view.plan.take().is_some()
+    view.plan.abandon()
 }
 
 /// Deletes what the confirmed plan shows; an expired one is made again instead.
@@ -204,19 +178,19 @@ pub fn apply_plan(model: &mut Model) -> Vec<Effect> {
     }
     let view = &mut model.archives.retention;
     // What is being read may show something else.
-    let Some(plan) = view.plan.take_if(|_| !view.requests.is_pending) else {
+    let Some(shown) = view.plan.shown().filter(|_| !view.plan.requests.is_pending) else {
         model.show_hint("the plan is not ready yet");
         return Vec::new();
     };
-    view.is_pruning = true;
-    model.archives.page = ArchivesPage::Retention;
+    let overview = Arc::clone(&shown.plan);
+    view.plan.stage = PlanStage::Applying(());
     model.is_dirty = true;
-    vec![Effect::PruneArchive(plan.shown)]
+    vec![Effect::PruneArchive(overview)]
 }
 
 /// Reports what was deleted, and reads what it concerns again.
 pub fn handle_pruned(model: &mut Model, pruned: Result<Box<PruneReport>, String>) -> Vec<Effect> {
-    model.archives.retention.is_pruning = false;
+    model.archives.retention.plan.stage = PlanStage::Empty;
     let report = match pruned {
         Ok(report) => report,
         Err(why) => {
@@ -283,7 +257,7 @@ pub fn check_prune(model: &Model) -> Result<(), String> {
         format!("a prune is about all agents; {key} goes back to them"),
     )?;
     let view = &model.archives.retention;
-    require(!view.is_pruning, BEING_PRUNED_REASON)?;
+    require(view.plan.applying().is_none(), BEING_PRUNED_REASON)?;
     let shown = view.shown().ok_or("the overview is not ready yet")?;
     require(has_expired(shown), "nothing expires now")
 }

@@ -4,9 +4,8 @@ use crate::console::command::require;
 use crate::console::message::Effect;
 use crate::console::model::Model;
 use crate::console::screen::Screen;
-use crate::console::screens::archives::state::timeline::TimelineRowKey;
 use crate::console::screens::archives::state::{ArchivesPage, NO_ENTRY_REASON};
-use crate::engine::{AgentTimeline, TextSource, TimelineRow, TimelineSubject};
+use crate::engine::{AgentTimeline, TextSource, TimelineSubject};
 
 /// Checks that a row of an agent is under the cursor.
 pub fn check_agent(model: &Model) -> Result<(), String> {
@@ -58,15 +57,8 @@ pub fn handle_loaded(model: &mut Model, number: u64, loaded: Result<Box<AgentTim
         model.report_error(why.clone());
     }
     let view = &mut model.archives.timeline;
-    let loaded = loaded.map(|timeline| *timeline);
-    let rows: &[TimelineRow] = loaded.as_ref().map_or(&[], |it| &it.rows);
-    let mut list = view.list;
-    list.follow(
-        view.current_row().map(TimelineRowKey::of),
-        rows.iter().map(TimelineRowKey::of),
-    );
-    view.list = list;
-    view.loaded = Some(loaded);
+    view.list = view.list.pinned(view.rows());
+    view.loaded = Some(loaded.map(|timeline| *timeline));
     model.is_dirty |= model.screen == Screen::Archives && model.archives.timeline.is_open;
 }
 
@@ -92,6 +84,5 @@ pub fn close(model: &mut Model) {
 /// Moves the cursor by rows.
 pub fn move_cursor(model: &mut Model, by: isize) {
     let view = &mut model.archives.timeline;
-    let count = view.rows().len();
-    view.list.step(by, count);
+    view.list = view.list.stepped(by, view.rows());
 }

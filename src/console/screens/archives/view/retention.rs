@@ -65,22 +65,19 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     let page = model.archives.page;
     draw_header(model, canvas);
     canvas.draw_rule(2);
-    let footer = if page == ArchivesPage::PrunePlan {
-        PLAN_FOOTER_LINES
-    } else {
-        4
-    };
+    let plan = view.plan.shown();
+    let footer = plan.map_or(4, |_| PLAN_FOOTER_LINES);
     let bottom = canvas.area.height - footer;
     canvas.draw_rule(bottom);
-    if let (None, Some(Err(why))) = (&view.plan, &view.overview) {
+    if let (None, Some(Err(why))) = (plan, &view.overview) {
         let text = format!("cannot tell what expires: {why}");
         canvas.put_end(1, 4, &text, Role::Bad);
         return;
     }
     let (lines, position) = if page == ArchivesPage::RetentionAgent {
-        (view.detail_lines(), view.detail)
+        (view.detail_lines(), &view.detail)
     } else {
-        (view.list_lines(), view.list)
+        (view.list_lines(), &view.list)
     };
     if view.shown().is_none() {
         canvas.put_text(1, 4, "reading …", Role::Dim);
@@ -97,7 +94,7 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
         draw_line(model, canvas, y, &columns, &lines[index]);
         ROW_X..ROW_X + 10
     });
-    match &view.plan {
+    match plan {
         Some(plan) => draw_plan(model, plan, canvas, bottom + 1),
         None => draw_details(model, canvas, bottom + 1, lines.get(position.cursor)),
     }
@@ -105,9 +102,10 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
 
 fn draw_header(model: &Model, canvas: &mut Canvas<'_>) {
     let view = &model.archives.retention;
-    let title = match model.archives.page {
-        ArchivesPage::PrunePlan => "PRUNE PLAN",
-        _ => "RETENTION",
+    let title = if view.plan.is_open() {
+        "PRUNE PLAN"
+    } else {
+        "RETENTION"
     };
     let mut x = canvas.put_text(0, 0, title, Role::Title) + 2;
     if model.archives.page == ArchivesPage::RetentionAgent {
@@ -115,10 +113,10 @@ fn draw_header(model: &Model, canvas: &mut Canvas<'_>) {
         let name = name.unwrap_or_else(|| "unknown agent".to_string());
         x = canvas.put_text(x, 0, &shorten_untrusted(&name, 30), Role::Heading) + 2;
     }
-    let status = match (view.is_pruning, view.requests.is_pending) {
-        (true, _) => "deleting …",
-        (false, true) => "reading …",
-        _ if view.plan.is_some() => "nothing deleted yet",
+    let status = match (view.plan.applying(), view.plan.requests.is_pending) {
+        (Some(()), _) => "deleting …",
+        (None, true) => "reading …",
+        _ if view.plan.is_open() => "nothing deleted yet",
         _ => "",
     };
     canvas.put_right(canvas.width(), 0, status, Role::Good);
@@ -300,7 +298,7 @@ fn draw_details(model: &Model, canvas: &mut Canvas<'_>, y: u16, line: Option<&Re
 
 /// Draws what the plan deletes, and what confirms it.
 fn draw_plan(model: &Model, plan: &PrunePlan, canvas: &mut Canvas<'_>, y: u16) {
-    let what = describe_expiring(&plan.shown).unwrap_or_default();
+    let what = describe_expiring(&plan.plan).unwrap_or_default();
     let text = format!("Deletes {what}. No undo brings them back.");
     canvas.put_start(1, y, &text, Role::Warn);
     let command = equivalent_command::for_prune(model);

@@ -57,7 +57,7 @@ pub(super) fn draw(model: &Model, editor: &EditorScreen, canvas: &mut Canvas<'_>
         (false, EditorPanel::Findings) => editor.current_finding(),
         (false, _) => None,
     };
-    let list = ListPane::ending_at_cursor(cursor.unwrap_or(0), height);
+    let list = ListPane::<()>::at(cursor.unwrap_or(0));
     for (index, y) in list.visible(rows.len(), height).zip(area.y + 1..) {
         let (text, role) = &rows[index];
         if Some(index) == cursor {

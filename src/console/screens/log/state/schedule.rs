@@ -8,7 +8,8 @@ use chrono::{DateTime, FixedOffset};
 use super::RunSummary;
 use crate::console::keys::key_guard::KeyGuard;
 use crate::console::requests::NumberedRequests;
-use crate::console::widgets::plan_pane::PlanPrompt;
+use crate::console::widgets::list_pane::{KeyedRow, ListPane};
+use crate::console::widgets::plan_pane::ShownPlan;
 use crate::engine::{Outcome, Trigger};
 use crate::unattended::schedule::{
     GroupSchedule, ManagerSchedule, RunOutcomes, ScheduleAction, ScheduleChange, ScheduleOverview,
@@ -43,8 +44,8 @@ pub struct ScheduleView {
     pub refresh_due: Option<Duration>,
     /// Whether keys are for the panel.
     pub is_focused: bool,
-    /// The row under the cursor.
-    pub cursor: usize,
+    /// Position in the rows; the cursor stays on its timer.
+    pub list: ListPane<(TimerSource, String)>,
     /// Whether a change of pauses and skips is being written.
     pub is_changing: bool,
 }
@@ -89,20 +90,17 @@ pub struct TimerDialog {
     /// The timer, as it was when the dialog was opened.
     pub row: TimerRow,
     /// The change that waits for its confirmation; none while the operator chooses.
-    pub plan: Option<TimerPlan>,
+    pub plan: Option<ShownPlan<(), ScheduleChange>>,
     /// File that a change writes.
     pub file: String,
     /// Ignores keys typed before the operator can have read the plan.
     pub guard: KeyGuard,
 }
 
-/// A change of a schedule that waits for its confirmation.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TimerPlan {
-    /// The change.
-    pub change: ScheduleChange,
-    /// What confirms it.
-    pub prompt: PlanPrompt,
+impl KeyedRow<(TimerSource, String)> for TimerRow {
+    fn key(&self) -> (TimerSource, String) {
+        (self.source, self.name.clone())
+    }
 }
 
 impl TimerRow {
@@ -228,7 +226,7 @@ impl TimerDialog {
 impl ScheduleView {
     /// Returns the row under the cursor.
     pub fn current_row(&self) -> Option<&TimerRow> {
-        self.rows.get(self.cursor)
+        self.rows.get(self.list.cursor_in(&self.rows[..]))
     }
 
     /// Describes what holds back the scheduled resets of an agent, alone or with others.
@@ -249,9 +247,8 @@ impl ScheduleView {
         !self.rows.is_empty()
     }
 
-    /// Makes the rows again from what was read and from the ledger. The cursor stays on its timer.
+    /// Makes the rows again from what was read and from the ledger.
     pub fn refresh_rows(&mut self, runs: &[RunSummary], now: DateTime<FixedOffset>) {
-        let current = self.current_row().map(|row| (row.source, row.name.clone()));
         let Some(overview) = &self.overview else {
             return;
         };
@@ -277,9 +274,6 @@ impl ScheduleView {
         }
         rows.sort_by_key(TimerRow::rank);
         self.rows = rows;
-        let is_current = |row: &TimerRow| Some((row.source, row.name.clone())) == current;
-        let found = self.rows.iter().position(is_current);
-        self.cursor = found.unwrap_or(self.cursor.min(self.rows.len().saturating_sub(1)));
     }
 }
 

@@ -15,7 +15,6 @@ use crate::console::requests::NumberedRequests;
 use crate::console::screens::log::state::schedule::{
     MAX_SCHEDULE_AGE, REFRESH_INTERVAL, ScheduleView, TimerDialog, TimerRow,
 };
-use crate::console::widgets::list_pane::step_index;
 use crate::unattended::schedule::{ScheduleChange, ScheduleOverview};
 
 /// Asks for the schedule.
@@ -112,7 +111,7 @@ pub fn toggle_focus(model: &mut Model) {
 /// Moves the cursor by rows.
 pub fn move_cursor(model: &mut Model, by: isize) {
     let view = &mut model.log.schedule;
-    view.cursor = step_index(view.cursor, by, view.rows.len());
+    view.list = view.list.stepped(by, &view.rows[..]);
 }
 
 /// Opens the dialog about the timer under the cursor.

@@ -15,7 +15,7 @@ use crate::console::screen::Screen;
 use crate::console::screens::log::state::schedule::{TimerRow, TimerSource};
 use crate::console::theme::Role;
 use crate::console::widgets::canvas::{Canvas, fit_end_of_sentence};
-use crate::console::widgets::list_pane::{Columns, Fit, ListPane};
+use crate::console::widgets::list_pane::{Columns, Fit};
 use crate::unattended::schedule::{
     HeldAgent, ManagerSchedule, ScheduleHold, ScheduleOverview, TimerResult, UnitScope,
 };
@@ -79,10 +79,9 @@ pub(super) fn draw_schedule(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
             columns.draw_headings(canvas, below);
             below += 1;
         }
-        let list = ListPane::ending_at_cursor(view.cursor, shown);
-        for (index, y) in list.visible(view.rows.len(), shown).zip(below..) {
+        for (index, y) in view.list.visible(view.rows.len(), shown).zip(below..) {
             draw_row(model, canvas, y, &columns, &view.rows[index]);
-            if view.is_focused && index == view.cursor {
+            if view.is_focused && index == view.list.cursor {
                 canvas.put_text(0, y, ">", Role::Text);
                 canvas.highlight_cursor(NAME_X..columns.x(1) - 1, y);
             }

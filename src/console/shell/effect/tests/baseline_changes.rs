@@ -108,7 +108,7 @@ fn sealed_save_and_restore_are_one_change() {
     else {
         panic!("no plan");
     };
-    runner.execute(Effect::ApplyBaselinePlan(Arc::clone(&prepared.plan)));
+    runner.execute(Effect::ApplyBaselinePlan(Arc::clone(&prepared.change)));
     let applied = wait_for(&|msg| matches!(msg, Msg::BaselinePlanApplied(_)));
     let Some(Msg::BaselinePlanApplied(Ok(applied))) = applied else {
         panic!("not applied: {applied:?}");
