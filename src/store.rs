@@ -8,7 +8,6 @@ pub(crate) mod entries;
 pub(crate) mod file;
 pub(crate) mod holds;
 pub(crate) mod journal;
-pub(crate) mod kept_scratch;
 pub(crate) mod lease;
 pub(crate) mod ledger;
 pub(crate) mod observation;
