@@ -166,7 +166,7 @@ impl<'i> EntryWriter<'i> {
     ) -> Result<Option<KnownDraft>, Error> {
         let (Some(kind), Some(offset)) = (
             entry_kind_of(classification),
-            classification.archived_offset(),
+            classification.archived_offset,
         ) else {
             return Ok(None);
         };
