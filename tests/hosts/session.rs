@@ -377,8 +377,8 @@ fn fifty_pairs_replace_fifty_memories() {
 }
 
 #[test]
-fn dead_server_is_reported_with_its_stderr() {
-    let Some(mut host) = SftpServerSession::new(&["-e", "-l", "INFO"]) else {
+fn dead_server_ends_the_session() {
+    let Some(mut host) = SftpServerSession::new(&[]) else {
         return;
     };
     let handle = host.open_handle(host.path("a"), flags::WRITE | flags::CREATE);
@@ -392,6 +392,4 @@ fn dead_server_is_reported_with_its_stderr() {
         (&broken.reason, broken.has_greeted),
         (&CloseReason::EndOfFile, true)
     );
-    let heard = String::from_utf8_lossy(&broken.stderr_before_version);
-    assert!(heard.contains("session opened for local user"), "{heard}");
 }
