@@ -120,7 +120,7 @@ impl ArchiveSearch {
 
     /// Returns whether the ledger with this end continues the one that ended at another position.
     fn is_in_ledger(&self, earlier: LedgerPosition, end: LedgerPosition) -> bool {
-        if earlier == end {
+        if earlier.head() == end.head() {
             return true;
         }
         // The record that follows names the digest of the one before.

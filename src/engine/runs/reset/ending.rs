@@ -86,7 +86,7 @@ impl RunEnding<'_, '_> {
         report
     }
 
-    /// Moves older records of the ledger to segments. The run is over by then: it holds no lock of
+    /// Compacts the ledger. The run is over by then: it holds no lock of
     /// an agent, and its results are known.
     fn compact_ledger(&self, report: &mut RunReport) {
         if self.run.is_cancelled() {
