@@ -26,9 +26,18 @@
 //! Lines are compared without their line ends: LF and CR LF are the same.
 //!
 //! A wrong boundary from 5 or 6 cannot lose anything, because a reset then archives the whole file.
+//!
+//! What follows from the boundary is here, too: what a memory is against its baseline ([`classify`]),
+//! what it holds after a push ([`select_scratch`]), where lines go that are added to the rules
+//! ([`InsertionPoint`]). Other modules know of separator lines only to name them to people.
 
+mod classification;
+mod insertion;
+mod kept_scratch;
 mod line_ends;
 mod lines;
+mod push_content;
+mod reading;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -36,13 +45,20 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::base::digest::Digest;
+pub use classification::{ArchivedPart, Classification, classify};
+pub use insertion::{InsertionPoint, displaced_separator};
+pub use kept_scratch::{ChosenLines, KeptScratch, LineRange, ScratchRequest, ScratchSelection};
 pub use line_ends::{describe_line_ends, with_line_ends_of};
 use line_ends::{matching_prefix_length, split_line_end, whole_lines_length};
+use lines::has_one_separator;
 pub use lines::{
     ExcludedLine, LineKind, ScannedLine, SeparatorExclusion, SeparatorLine, SeparatorLines,
-    scan_lines, unclosed_fence_line,
+    is_separator, scan_lines, unclosed_fence_line,
 };
-use lines::{has_one_separator, is_separator};
+pub use push_content::{
+    DividedMemory, KeptBytes, PushContent, select_chosen_lines, select_scratch,
+};
+pub use reading::{MAX_WINDOW_BYTES, MemoryAccumulator, memory_window};
 
 /// Maximum number of line comparisons in rule 5. It keeps the search linear in the memory:
 /// separators past it are not considered.
@@ -62,7 +78,7 @@ impl Baseline {
     /// Cuts `bytes` at the last separator line (rule 2).
     pub fn new(bytes: Vec<u8>, separator: &str) -> Baseline {
         let lines = SeparatorLines::find(&bytes, separator.as_bytes());
-        let separator_line = lines.eligible.last().copied();
+        let separator_line = lines.boundary();
         let excluded_line = lines.excluded.last().copied();
         Baseline {
             digest: Digest::of(&bytes),
@@ -151,6 +167,24 @@ pub enum BoundaryRule {
     Aligned(Digest),
 }
 
+impl BoundaryRule {
+    /// The version that the rule names; none for the current baseline.
+    pub fn version(self) -> Option<Digest> {
+        match self {
+            BoundaryRule::Intact => None,
+            BoundaryRule::Behind(version) | BoundaryRule::Aligned(version) => Some(version),
+        }
+    }
+
+    /// The earlier version with which a memory is intact; none if it is not behind.
+    pub fn behind_version(self) -> Option<Digest> {
+        match self {
+            BoundaryRule::Behind(version) => Some(version),
+            BoundaryRule::Intact | BoundaryRule::Aligned(_) => None,
+        }
+    }
+}
+
 /// Where the baseline part of a memory ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Boundary {
@@ -178,6 +212,17 @@ impl Boundary {
     /// Returns whether the agent changed anything above the boundary.
     pub fn is_drifted(&self) -> bool {
         matches!(self.rule, BoundaryRule::Aligned(_))
+    }
+
+    /// Names the separator line, such as "separator L31 (1 of 2)"; none if the baseline has none.
+    pub fn describe_separator(&self) -> Option<String> {
+        let (number, count) = (self.separator_number, self.separator_count);
+        (self.line > 0).then(|| format!("separator L{} ({number} of {count})", self.line))
+    }
+
+    /// Splits a memory, or its beginning, into what is above the boundary and what is below.
+    pub fn split<'t>(&self, memory: &'t [u8]) -> (&'t [u8], &'t [u8]) {
+        memory.split_at(self.offset.min(memory.len()))
     }
 }
 

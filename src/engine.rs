@@ -24,6 +24,9 @@ use crate::archive::Archive;
 use crate::base::clock::Clock;
 pub use crate::base::durable::resolve_first_symlink;
 use crate::base::error::Result;
+pub use crate::boundary::{
+    ChosenLines, KeptScratch, LineRange, MAX_WINDOW_BYTES, ScratchRequest, ScratchSelection,
+};
 use crate::config::{Agent, Config};
 pub use crate::store::address::MemoryAddress;
 use crate::store::controller::Controller;
@@ -35,9 +38,6 @@ pub use crate::store::file::lock::{HolderLock, HolderLockKind, LockQueue};
 pub use crate::store::file::{Entries, Ledger, Locks};
 pub use crate::store::holds::{Hold, HoldLock, Holds};
 pub use crate::store::journal::UNCLAIMED_JOURNAL_HINT;
-pub use crate::store::kept_scratch::{
-    ChosenLines, KeptScratch, LineRange, ScratchRequest, ScratchSelection,
-};
 pub use crate::store::lease::{HeldLock, Lease, LockHolder, describe_holder, describe_lock};
 pub use crate::store::observation::{Blocker, MemoryContent, Observation, Protection};
 pub use crate::store::observations::{
@@ -72,7 +72,7 @@ pub use baselines::save::{BaselineEdit, BaselineWriter, SavedBaseline, TextOrigi
 pub use baselines::seal::SealReport;
 pub use baselines::seal_plan::{SealChange, SealChangeKind, SealPlan, SealScope, list_lint_errors};
 pub use baselines::{BaselineCatalog, BaselineEdits, BaselineFiles, Baselines, Guard, Lint, Seals};
-pub use context::{Context, EngineSetup, MAX_WINDOW_BYTES};
+pub use context::{Context, EngineSetup};
 pub use file_owner::FileOwner;
 pub use layouts::{LayoutMemories, LayoutMemory};
 pub use probe::{CAP_CHOWN, CAP_LEASE, has_capability};

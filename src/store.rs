@@ -6,7 +6,6 @@ pub(crate) mod controller;
 pub(crate) mod file;
 pub(crate) mod holds;
 pub(crate) mod journal;
-pub(crate) mod kept_scratch;
 pub(crate) mod lease;
 pub(crate) mod observation;
 pub(crate) mod observations;

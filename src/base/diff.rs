@@ -299,7 +299,7 @@ pub fn count_changes(old: &[u8], new: &[u8], deadline: Option<Instant>) -> (usiz
 
 /// Returns the number of lines of a text.
 pub fn count_lines(text: &[u8]) -> usize {
-    let line_feeds = text.iter().filter(|byte| **byte == b'\n').count();
+    let line_feeds = memchr::memchr_iter(b'\n', text).count();
     line_feeds + usize::from(text.last().is_some_and(|byte| *byte != b'\n'))
 }
 

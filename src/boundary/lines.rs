@@ -75,6 +75,11 @@ impl SeparatorLines {
         SeparatorLines::among(lines, text, separator)
     }
 
+    /// The separator that ends the operator part of a baseline: the last one.
+    pub fn boundary(&self) -> Option<SeparatorLine> {
+        self.eligible.last().copied()
+    }
+
     /// Finds them among the lines of `text`, which are in their order.
     pub fn among(
         lines: impl Iterator<Item = ScannedLine>,
@@ -106,7 +111,7 @@ impl SeparatorLines {
 }
 
 /// Returns whether a line equals the separator, trailing whitespace aside.
-pub(super) fn is_separator(line: &[u8], separator: &[u8]) -> bool {
+pub fn is_separator(line: &[u8], separator: &[u8]) -> bool {
     line.trim_ascii_end() == separator
 }
 

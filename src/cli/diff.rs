@@ -25,7 +25,7 @@ use crate::base::digest::{Digest, to_hex};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::invocation::as_operand;
 use crate::base::untrusted::RevealOptions;
-use crate::boundary::{BoundaryRule, describe_line_ends, with_line_ends_of};
+use crate::boundary::{describe_line_ends, with_line_ends_of};
 use crate::config::Agent;
 use crate::engine::{AgentDetail, Blocker, Engine, MAX_WINDOW_BYTES, MemoryContent};
 
@@ -421,10 +421,9 @@ pub(super) fn run(context: &mut CommandContext<'_>, args: &DiffArgs) -> CommandR
             .then(|| count(content)),
         None => Some(0),
     };
-    let behind = above.and_then(|above| match above.rule {
-        BoundaryRule::Behind(version) if args.against_archive.is_none() => Some(version),
-        _ => None,
-    });
+    let behind = above
+        .filter(|_| args.against_archive.is_none())
+        .and_then(|above| above.rule.behind_version());
     let diff = match &args.against_archive {
         Some(_) => compare_texts(&engine, &old.bytes, &new.bytes),
         None => compare_rules_and_memory(context, &engine, &detail, &old, &new),

@@ -28,15 +28,6 @@ use crate::store::versions::Versions;
 use crate::transport::bounded::BoundedTransport;
 use crate::transport::{MemoryDirectory, MemoryObject, Transport, TransportError, Transports};
 
-/// Maximum number of bytes of a memory that are kept to find the boundary and to show it. The rest
-/// is only counted and digested, so memory use does not grow with the file.
-pub const MAX_WINDOW_BYTES: usize = 1 << 20;
-
-/// Returns the number of bytes to keep of a memory, for a baseline of this size.
-pub(super) fn memory_window(baseline_bytes: usize) -> usize {
-    MAX_WINDOW_BYTES.max(4 * baseline_bytes)
-}
-
 /// Everything that an [`Engine`](crate::engine::Engine) is built from.
 pub struct EngineSetup {
     /// The configuration; it does not change during an engine's life.
@@ -327,6 +318,7 @@ impl Context {
 mod tests {
     use super::*;
     use crate::base::clock::SystemClock;
+    use crate::boundary::{MAX_WINDOW_BYTES, memory_window};
     use crate::config::GeneralSettings;
     use crate::engine::Engine;
     use crate::transport::SingleTransport;

@@ -5,7 +5,6 @@ pub(super) mod edit;
 pub(super) mod plan;
 pub(super) mod planner;
 pub(super) mod preconditions;
-pub(super) mod push;
 pub(super) mod reset;
 pub(super) mod retention;
 pub(super) mod run_report;

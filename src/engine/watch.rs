@@ -1,7 +1,7 @@
 //! Looks at memories: one agent, the fleet, hosts; classifies and scans what it reads.
 
 pub(super) mod agent_detail;
-pub(super) mod classify;
+pub(super) mod classified_content;
 pub(super) mod content_cache;
 pub(super) mod degraded;
 pub(super) mod fleet;

@@ -203,6 +203,12 @@ impl<'t> Document<'t> {
         self.items.extend(open);
     }
 
+    /// Returns the offset of the separator that ends the rules; the end of a text without one.
+    pub fn end_of_rules(&self) -> usize {
+        let separator = self.separators.boundary();
+        separator.map_or(self.text.len(), |line| line.start)
+    }
+
     /// Returns a line without its line end and trailing whitespace.
     pub fn line_text(&self, index: usize) -> &'t [u8] {
         &self.text[self.line_range(index)]

@@ -247,11 +247,7 @@ fn most_frequent(mut numbers: Vec<usize>) -> Vec<usize> {
 
 fn check_self_edit(context: &Context<'_>, drafts: &mut Drafts) {
     let document = context.document;
-    let end = document
-        .separators
-        .eligible
-        .last()
-        .map_or(document.text.len(), |line| line.start);
+    let end = document.end_of_rules();
     let name = context.input.path.rsplit('/').next().unwrap_or_default();
     let is_own_name = |it: &[u8]| {
         // The baseline `scout-MEMORY.md` becomes the memory `MEMORY.md`.

@@ -118,7 +118,7 @@ fn separator_places(document: &Document<'_>, boundary_line: usize) -> Places {
 
 /// Checks the text of a baseline behind its last separator, which resets install as scratch.
 fn check_tail(document: &Document<'_>, drafts: &mut Drafts) {
-    let Some(last) = document.separators.eligible.last() else {
+    let Some(last) = document.separators.boundary() else {
         return;
     };
     let tail = last.end..document.text.len();

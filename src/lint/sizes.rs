@@ -55,7 +55,7 @@ fn check_baseline_size(context: &Context<'_>, drafts: &mut Drafts) {
         }
         drafts.push(Draft::new(RuleId::BaselineTooSmall, message));
     }
-    let has_separator = !document.separators.eligible.is_empty();
+    let has_separator = document.separators.boundary().is_some();
     if !is_too_small && size < THIN_BYTES && has_separator && !settings.is_tiny {
         let message = format!("the baseline has {size} bytes, less than {THIN_BYTES}");
         drafts.push(Draft::new(RuleId::BaselineThin, message));

@@ -54,7 +54,7 @@ patterns! {
 pub(super) fn check(context: &Context<'_>, drafts: &mut Drafts) {
     let document = context.document;
     if document.is_baseline() {
-        let separator = document.separators.eligible.last();
+        let separator = document.separators.boundary();
         let has_identity = has_identity(document);
         let has_rules = has_rules_section(document);
         let has_memory_paragraph = has_memory_paragraph(context);
@@ -207,11 +207,7 @@ pub(super) fn rules_heading(document: &Document<'_>) -> Option<usize> {
 fn has_memory_paragraph(context: &Context<'_>) -> bool {
     let document = context.document;
     let separator = context.input.separator.as_bytes();
-    let end = document
-        .separators
-        .eligible
-        .last()
-        .map_or(document.text.len(), |line| line.start);
+    let end = document.end_of_rules();
     let has_separator = |text: &[u8]| {
         !separator.is_empty() && text.windows(separator.len()).any(|it| it == separator)
     };
@@ -276,7 +272,7 @@ fn check_headings(document: &Document<'_>, drafts: &mut Drafts) {
         drafts.push(Draft::new(RuleId::NoHeadings, message));
     }
     let mut places = Places::default();
-    let boundary = document.separators.eligible.last();
+    let boundary = document.separators.boundary();
     for (index, heading) in headings.iter().enumerate().skip(1) {
         let next = headings.get(index + 1);
         let end = next.map_or(document.lines.len(), |it| it.line);

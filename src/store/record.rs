@@ -15,9 +15,8 @@ use crate::base::diff::drift::DriftCounts;
 use crate::base::digest::Digest;
 use crate::base::durable;
 use crate::base::error::ErrorKind;
-use crate::boundary::Boundary;
+use crate::boundary::{Boundary, KeptScratch, MemoryAccumulator};
 use crate::lint::ScanSummary;
-use crate::store::kept_scratch::KeptScratch;
 use crate::store::trigger::Trigger;
 use crate::transport::{Attributes, ObjectId, SpecialFile, SwapMethod};
 
@@ -172,6 +171,15 @@ impl FileState {
             sha256: Digest::of(bytes),
             size: bytes.len() as u64,
             lines: count_lines(bytes) as u64,
+        }
+    }
+
+    /// Returns the state of a file that was read to its end.
+    pub(crate) fn from_reading(reading: &mut MemoryAccumulator) -> FileState {
+        FileState::File {
+            sha256: reading.digest(),
+            size: reading.size(),
+            lines: reading.line_count(),
         }
     }
 

@@ -431,7 +431,7 @@ const BREACHES: &[(&str, &str)] = &[
     ("engine.rs", "use crate::cli::output;"),
     (
         "store/file/lock.rs",
-        "use crate::engine::watch::classify::classify;",
+        "use crate::engine::watch::classified_content::state_of;",
     ),
     ("engine/watch.rs", "use crate::engine::runs::Planner;"),
     ("engine/context.rs", "use crate::engine::runs::Planner;"),

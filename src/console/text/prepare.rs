@@ -106,15 +106,12 @@ pub fn prepare_diff(detail: &AgentDetail, deadline: Option<Instant>) -> Prepared
 /// Returns the line that stands for the boundary: the separator, or, in a baseline without one, its
 /// end where scratch follows.
 fn boundary_line(boundary: &Boundary, has_scratch: bool) -> Option<TextLine> {
-    let text = match (boundary.line, has_scratch) {
-        (0, false) => return None,
-        (0, true) => {
+    let text = match (boundary.describe_separator(), has_scratch) {
+        (None, false) => return None,
+        (None, true) => {
             "end of the baseline, which has no separator; scratch not compared".to_string()
         }
-        (line, _) => format!(
-            "separator L{line} ({} of {}), scratch not compared",
-            boundary.separator_number, boundary.separator_count
-        ),
+        (Some(separator), _) => format!("{separator}, scratch not compared"),
     };
     Some(TextLine {
         new_number: (boundary.line > 0).then_some(boundary.line),

@@ -13,9 +13,9 @@ use crate::base::digest::Digest;
 use crate::base::error::{Error, Result};
 use crate::baseline;
 use crate::baseline::MAX_BASELINE_BYTES;
+use crate::boundary::memory_window;
 use crate::config::Agent;
 use crate::engine::baselines::Baselines;
-use crate::engine::context::memory_window;
 use crate::engine::file_owner::FileOwner;
 
 /// Maximum number of files that are searched for the bytes of a version.

@@ -378,7 +378,7 @@ impl BaselineLint {
 /// Returns the offset behind the last separator line of a memory; its length if there is none.
 pub(in crate::engine) fn end_of_last_separator(text: &[u8], separator: &str) -> usize {
     let lines = SeparatorLines::find(text, separator.as_bytes());
-    lines.eligible.last().map_or(text.len(), |line| line.end)
+    lines.boundary().map_or(text.len(), |line| line.end)
 }
 
 /// Lints a text of no agent.

@@ -7,11 +7,10 @@ use chrono::{DateTime, FixedOffset, TimeDelta};
 
 use crate::base::digest::Digest;
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::boundary::{DividedMemory, MAX_WINDOW_BYTES, select_scratch};
 use crate::config::Agent;
-use crate::engine::context::MAX_WINDOW_BYTES;
 use crate::engine::records::RunHistory;
 use crate::engine::runs::content::Replacement;
-use crate::engine::runs::push::{self, DividedMemory, KeptBytes};
 use crate::engine::runs::undo::{self, InstallSource, UndoRecords};
 use crate::store::file::ledger::RecordSummary;
 use crate::store::record::{FileState, LedgerPosition, LedgerRecord, Operation, RunEvent};
@@ -310,13 +309,10 @@ impl RunHistory {
             boundary: event.boundary,
             version: version.as_ref(),
         };
-        let Ok(content) = push::select_scratch(&kept.selection, Some(&memory), &baseline) else {
+        let Ok(content) = select_scratch(&kept.selection, Some(&memory), &baseline) else {
             return Ok(None);
         };
-        let scratch = match &content.scratch {
-            KeptBytes::From(offset) => before.get(*offset as usize..).unwrap_or_default(),
-            KeptBytes::Chosen(bytes) => bytes,
-        };
+        let scratch = content.kept_bytes(Some(&memory));
         Ok(Some([content.head.as_slice(), scratch].concat()))
     }
 

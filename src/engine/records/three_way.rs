@@ -72,10 +72,8 @@ impl RunHistory {
         let pushed = seen.pushed_version;
         let version = pushed.and_then(|version| self.baselines.load_version(agent, version));
         let old = version.as_ref().unwrap_or(baseline.as_ref());
-        let end = content
-            .boundary
-            .map_or(usize::MAX, |boundary| boundary.offset);
-        let above = &seen.prefix[..end.min(seen.prefix.len())];
+        let boundary = content.boundary;
+        let above = boundary.map_or(&*seen.prefix, |it| it.split(&seen.prefix).0);
         let [old_rules, new_rules] =
             [old, baseline].map(|it| with_line_ends_of(it.operator_part(), above));
         let texts = [&*old_rules, &*new_rules, above];

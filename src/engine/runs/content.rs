@@ -6,9 +6,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::base::error::{Error, PathContext, Result};
-use crate::boundary::Baseline;
+use crate::boundary::{Baseline, MemoryAccumulator};
 use crate::engine::context::Context;
-use crate::engine::watch::classify::MemoryAccumulator;
 use crate::store::record::FileState;
 use crate::transport::{ByteSink, ObjectId};
 
@@ -79,10 +78,10 @@ impl ContentParts {
         let mut last = b'\n';
         self.write_to(context, &mut |bytes| {
             last = bytes.last().copied().unwrap_or(last);
-            reading.push(bytes, 0);
+            reading.push(bytes);
             Ok(())
         })?;
-        Ok((reading.file_state(), last == b'\n'))
+        Ok((FileState::from_reading(&mut reading), last == b'\n'))
     }
 }
 

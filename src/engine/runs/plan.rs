@@ -7,15 +7,12 @@ use chrono::{DateTime, FixedOffset};
 use serde::{Deserialize, Serialize};
 
 use super::content::ContentParts;
-use super::push::PushContent;
 use crate::archive::EntryKind;
 use crate::base::digest::Digest;
 use crate::base::error::{Error, ErrorKind};
-use crate::boundary::{Boundary, BoundaryRule};
+use crate::boundary::{Boundary, BoundaryRule, KeptScratch, MAX_WINDOW_BYTES, PushContent};
 use crate::config::Agent;
-use crate::engine::context::MAX_WINDOW_BYTES;
 use crate::store::address::{connection_target, host_name};
-use crate::store::kept_scratch::KeptScratch;
 use crate::store::observation::{Blocker, Protection};
 use crate::store::record::{FileChange, FileState, Operation};
 use crate::store::state::State;
@@ -118,7 +115,8 @@ impl PlanBinding {
                 // `MAX_WINDOW_BYTES` bytes, a reset maybe more.
                 let above = match found.rule {
                     BoundaryRule::Aligned(_) => {
-                        Digest::of(&head[..found.offset.min(head.len()).min(MAX_WINDOW_BYTES)])
+                        let kept = &head[..head.len().min(MAX_WINDOW_BYTES)];
+                        Digest::of(found.split(kept).0)
                     }
                     _ => Digest::ZERO,
                 };

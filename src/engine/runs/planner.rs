@@ -11,7 +11,6 @@ use super::plan::{
     SkippedAgent, StepAction, UndoMode, UndoTarget, UndoneRun, nothing_to_append_to_error,
     still_absent_reason,
 };
-use super::push::{self, DividedMemory, PushContent};
 use super::retention::RetentionScope;
 use super::undo::{self, AgentRecords, UndoRecords, UndoneReset};
 use crate::archive::{self, EntryKind};
@@ -19,7 +18,10 @@ use crate::base::diff;
 use crate::base::digest::Digest;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::baseline::describe_missing_separator;
-use crate::boundary::{Baseline, BoundaryRule, with_line_ends_of};
+use crate::boundary::{
+    Baseline, ChosenLines, DividedMemory, PushContent, ScratchRequest, ScratchSelection,
+    select_chosen_lines, select_scratch, with_line_ends_of,
+};
 use crate::config::Agent;
 use crate::engine::baselines::lint::PlanLint;
 use crate::engine::runs::Planner;
@@ -27,11 +29,10 @@ use crate::engine::shared_memories::sharing_error;
 use crate::engine::watch::observe::ObservedAgent;
 use crate::engine::watch::similar_names::SimilarFile;
 use crate::engine::watch::{degraded, parallel};
-use crate::store::kept_scratch::{ChosenLines, ScratchRequest, ScratchSelection};
 use crate::store::observation::Protection;
 use crate::store::record::{FileState, Operation};
 use crate::store::state::State;
-use crate::transport::SwapForecast;
+use crate::transport::{SpecialFile, SwapForecast};
 
 /// Time limit of the comparison of a baseline with the version that was pushed last; after it, the
 /// counts are those of a coarser diff.
@@ -273,11 +274,8 @@ impl Planner {
         let content = seen.observation.content.as_ref();
         let boundary = content.and_then(|content| content.boundary);
         let has_separator = baseline.separator_line().is_some();
-        if let Some(boundary) = boundary.filter(|boundary| boundary.line > 0 && has_separator) {
-            step.notes.push(format!(
-                "separator L{} ({} of {})",
-                boundary.line, boundary.separator_number, boundary.separator_count
-            ));
+        if let Some(boundary) = boundary.filter(|_| has_separator) {
+            step.notes.extend(boundary.describe_separator());
         }
         if let Some(pushed) = seen.pushed_version.filter(|it| *it != baseline.digest()) {
             step.notes
@@ -323,12 +321,12 @@ impl Planner {
             });
         let selection = match request {
             ScratchRequest::Selection(selection) => selection.clone(),
-            ScratchRequest::Chosen(lines) => push::select_chosen_lines(lines, memory.as_ref())?,
+            ScratchRequest::Chosen(lines) => select_chosen_lines(lines, memory.as_ref())?,
         };
         if let Some(special) = &seen.special_file {
-            push::check_special_file(special, &selection)?;
+            check_special_file(special, &selection)?;
         }
-        let content = push::select_scratch(&selection, memory.as_ref(), baseline)?;
+        let content = select_scratch(&selection, memory.as_ref(), baseline)?;
         self.check_push_size(agent, &content)?;
         step.new_size = content.size();
         step.binding = step.binding.clone().with_push(Some(&content));
@@ -443,10 +441,7 @@ impl Planner {
                 || seen.observation.protection == Protection::Typed,
             notes,
             degradations,
-            behind_version: boundary.and_then(|boundary| match boundary.rule {
-                BoundaryRule::Behind(version) => Some(version),
-                _ => None,
-            }),
+            behind_version: boundary.and_then(|boundary| boundary.rule.behind_version()),
             ..PlanStep::from_unobserved(agent)
         })
     }
@@ -659,6 +654,22 @@ fn note_written_since(step: &mut PlanStep, mode: UndoMode, run: &str) -> Result<
         UndoMode::Overwrite => step.is_confirmation_typed = true,
     }
     Ok(())
+}
+
+/// Checks that a push can keep what was selected of an object that is not read.
+///
+/// # Errors
+/// It cannot.
+pub(super) fn check_special_file(
+    special: &SpecialFile,
+    selection: &ScratchSelection,
+) -> Result<()> {
+    if *selection == ScratchSelection::Nothing {
+        return Ok(());
+    }
+    let message = format!("no scratch can be kept: at the memory's path is {special}");
+    Err(Error::new(ErrorKind::Conflict, message)
+        .with_hint("keep none of it: the object is displaced unread"))
 }
 
 /// Checks that line numbers are about one memory.

@@ -9,14 +9,12 @@ use std::sync::Arc;
 
 use super::content::{ContentPart, ContentParts, Replacement};
 use super::plan::PlannedFile;
-use super::push::{KeptBytes, PushContent};
 use crate::archive::{EntryKind, WrittenEntry, strip_scratch_header};
 use crate::base::digest::Digest;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::boundary::BoundaryRule;
+use crate::boundary::{KeptBytes, MemoryAccumulator, PushContent};
 use crate::config::Agent;
 use crate::engine::context::Context;
-use crate::engine::watch::classify::MemoryAccumulator;
 use crate::store::address::RecordedAddress;
 use crate::store::record::{FileChange, FileState, RunEvent};
 use crate::transport::{
@@ -308,10 +306,8 @@ fn rebuild_planned(context: &Context, records: &AgentRecords, file: usize) -> Re
 
 /// Returns the version with which the boundary of the memory was found.
 pub(in crate::engine) fn boundary_version(event: &RunEvent) -> Option<Digest> {
-    match event.boundary?.rule {
-        BoundaryRule::Behind(version) | BoundaryRule::Aligned(version) => Some(version),
-        BoundaryRule::Intact => event.split_version.or(event.baseline),
-    }
+    let named = event.boundary?.rule.version();
+    named.or(event.split_version).or(event.baseline)
 }
 
 /// Returns the memory as it was read, from its entry and the version that it was split by; where it
@@ -385,10 +381,10 @@ pub(in crate::engine) fn read_file_state(directory: &dyn MemoryDirectory) -> Res
         MemoryObject::File(_) => {
             let mut reading = MemoryAccumulator::default();
             directory.read_memory(&mut |bytes| {
-                reading.push(bytes, 0);
+                reading.push(bytes);
                 Ok(())
             })?;
-            reading.file_state()
+            FileState::from_reading(&mut reading)
         }
     })
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
-use crate::boundary::{Boundary, BoundaryRule, with_line_ends_of};
+use crate::boundary::{BoundaryRule, with_line_ends_of};
 use crate::config::Agent;
 use crate::engine::watch::Observer;
 use crate::store::observation::Observation;
@@ -37,11 +37,10 @@ impl AgentDetail {
             .content
             .as_ref()
             .and_then(|content| content.boundary);
-        let cut = boundary.map_or(self.memory_prefix.len(), |boundary: Boundary| {
-            boundary.offset
-        });
-        self.memory_prefix
-            .split_at(cut.min(self.memory_prefix.len()))
+        match boundary {
+            Some(boundary) => boundary.split(&self.memory_prefix),
+            None => (&self.memory_prefix, &[]),
+        }
     }
 
     /// Returns the two texts of the live diff, old and new; `None` without a baseline. They are the
@@ -62,10 +61,7 @@ impl AgentDetail {
         self.operator_part.as_ref()?;
         let seen = &self.observation;
         let boundary = seen.content.as_ref().and_then(|content| content.boundary);
-        let version = boundary.and_then(|boundary| match boundary.rule {
-            BoundaryRule::Behind(version) | BoundaryRule::Aligned(version) => Some(version),
-            BoundaryRule::Intact => None,
-        });
+        let version = boundary.and_then(|boundary| boundary.rule.version());
         match (seen.baseline, version) {
             (None, _) => Some("last pushed version"),
             (Some(current), Some(version)) if current != version => Some("pushed version"),

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use chrono::{DateTime, FixedOffset};
 
-use super::classify::ClassifiedContent;
+use super::classified_content::ClassifiedContent;
 use crate::base::clock::Clock;
 use crate::base::digest::Digest;
 use crate::boundary::Boundary;

@@ -59,7 +59,7 @@ impl Observer {
             boundary.filter(|it| it.is_drifted()),
             detail.operator_part.as_ref(),
         ) {
-            let above = &text[..boundary.offset.min(text.len())];
+            let (above, _) = boundary.split(&text);
             let deadline = self.context.clock().instant() + DRIFT_DIFF_TIMEOUT;
             let pushed = with_line_ends_of(pushed, above);
             let drift = DriftFacts::compare(&pushed, above, Some(deadline));

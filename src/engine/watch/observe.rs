@@ -9,10 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use chrono::{DateTime, FixedOffset};
 
-use super::classify::{
-    ClassifiedContent, MemoryAccumulator, NO_MEMORY_REASON, classify, describe_oversize,
-    window_size,
-};
+use super::classified_content::{ClassifiedContent, NO_MEMORY_REASON, describe_oversize};
 use super::content_cache::{ContentKey, ScannedText};
 use super::degraded::replacement_degradation;
 use super::known_fleet::KnownFleet;
@@ -20,9 +17,8 @@ use super::similar_names::SimilarFile;
 use crate::base::digest::Digest;
 use crate::base::error::{Error, ErrorKind};
 use crate::baseline::{BaselineCache, BaselineRefusal};
-use crate::boundary::Baseline;
+use crate::boundary::{Baseline, MAX_WINDOW_BYTES, MemoryAccumulator, classify};
 use crate::config::Agent;
-use crate::engine::context::MAX_WINDOW_BYTES;
 use crate::engine::shared_memories::sharing_error;
 use crate::engine::watch::Observer;
 use crate::store::address::{MemoryAddress, host_name};
@@ -388,13 +384,13 @@ impl Observer {
         let measures = changed
             .iter()
             .map(|(number, _)| subjects[*number].reference_or_empty());
-        let windows: Vec<usize> = measures.map(|it| window_size(&it)).collect();
+        let mut readings: Vec<MemoryAccumulator> = measures
+            .map(|it| MemoryAccumulator::for_baseline(&it))
+            .collect();
         let began = self.context.clock().now();
-        let mut readings: Vec<MemoryAccumulator> =
-            files.iter().map(|_| MemoryAccumulator::default()).collect();
         let read = transport.read_batch(&files, &mut |place, piece| {
-            if let (Some(reading), Some(window)) = (readings.get_mut(place), windows.get(place)) {
-                reading.push(piece, *window);
+            if let Some(reading) = readings.get_mut(place) {
+                reading.push(piece);
             }
         });
         for (((number, _), read), reading) in changed.iter().zip(read).zip(readings) {
@@ -702,10 +698,9 @@ impl Observer {
         }
         let agent = subject.agent;
         let began = self.context.clock().now();
-        let mut reading = MemoryAccumulator::default();
-        let window = window_size(&subject.reference_or_empty());
+        let mut reading = MemoryAccumulator::for_baseline(&subject.reference_or_empty());
         let mut add = |piece: &[u8]| {
-            reading.push(piece, window);
+            reading.push(piece);
             Ok(())
         };
         let read = match directory {
@@ -791,13 +786,13 @@ impl Observer {
             let texts = &self.remote_texts;
             texts.keep(
                 &subject.agent.name,
-                &reading.prefix,
+                reading.prefix(),
                 classification.boundary,
                 now,
             );
         }
         let bytes = bytes.then(|| ClassifiedBytes {
-            prefix: reading.prefix,
+            prefix: reading.into_prefix(),
             version: classification.version.unwrap_or(current),
         });
         Ok(ObservedMemory::File(Box::new(content), bytes))

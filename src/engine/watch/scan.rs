@@ -7,11 +7,10 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::classify::{Classification, MemoryAccumulator};
 use crate::archive::{EntryDraft, EntryKind, QUARANTINE_DIRECTORY_NAME, WrittenEntry};
 use crate::base::digest::Digest;
 use crate::base::error::{Error, ErrorKind, PathContext, Result};
-use crate::boundary::Boundary;
+use crate::boundary::{Boundary, Classification, MemoryAccumulator};
 use crate::config::Agent;
 use crate::engine::baselines::lint::{LintDecisions, end_of_last_separator};
 use crate::engine::watch::Scanner;
@@ -155,7 +154,7 @@ impl Scanner {
         classification: &Classification,
         decisions: &ScanDecisions,
     ) -> ScanSummary {
-        let prefix = reading.prefix.as_slice();
+        let prefix = reading.prefix();
         let boundary = classification.boundary;
         // Rules with other line ends are the operator's, too.
         let intact = boundary.filter(|boundary| !boundary.is_drifted());
@@ -176,7 +175,7 @@ impl Scanner {
                 operator_text,
             }
         };
-        let rest = reading.size.saturating_sub(end as u64);
+        let rest = reading.size().saturating_sub(end as u64);
         if text.len() <= MAX_LINE_FEEDS_UNSCANNED && text.iter().all(|byte| *byte == b'\n') {
             return ScanSummary {
                 unscanned_bytes: rest,

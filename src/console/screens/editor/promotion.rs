@@ -3,7 +3,7 @@
 
 use super::buffer::TextBuffer;
 use crate::base::untrusted;
-use crate::boundary::Baseline;
+use crate::boundary::{InsertionPoint, displaced_separator, is_separator};
 use crate::console::screens::editor::buffer::replacement::insert_lines;
 
 /// Lines of an agent's scratch that an operator promotes.
@@ -47,26 +47,23 @@ impl Insertion {
             line
         });
         let lines: Vec<String> = visible.collect();
-        let is_separator = |line: &&String| separators.contains(&line.trim_ascii_end());
-        if let Some(line) = lines.iter().find(is_separator) {
+        let is_any = |line: &&String| {
+            let mut separators = separators.iter();
+            separators.any(|it| is_separator(line.as_bytes(), it.as_bytes()))
+        };
+        if let Some(line) = lines.iter().find(is_any) {
             let line = line.trim_ascii_end();
             return Err(format!(
                 "a line is the separator {line}, which would end the baseline there: unmark it"
             ));
         }
         let bytes = text.to_bytes();
-        let rows = separators.iter().filter_map(|it| separator_row(&bytes, it));
-        let separator = rows.min();
-        let end = separator.unwrap_or(text.lines().len());
-        let mut above = text.lines()[..end].iter();
-        let row = above
-            .rposition(|line| !line.trim().is_empty())
-            .map_or(0, |last| last + 1);
+        let InsertionPoint { row, is_padded } = InsertionPoint::find(&bytes, separators);
         let insertion = Insertion {
             row,
             lines,
             has_marks,
-            is_padded: separator == Some(row),
+            is_padded,
         };
         let mut after = text.clone();
         insert_lines(&mut after, insertion.row, &insertion.text_lines());
@@ -86,21 +83,11 @@ impl Insertion {
             return Err("the baseline would become too large for this editor".to_string());
         }
         let added = self.text_lines().len();
-        for separator in separators {
-            let shifted = separator_row(before, separator).map(|row| row + added);
-            if separator_row(after, separator) != shifted {
-                return Err(format!(
-                    "the lines would hide the separator {separator}: mark the end of their code \
-                     block, too"
-                ));
-            }
+        match displaced_separator(before, after, added, separators) {
+            Some(separator) => Err(format!(
+                "the lines would hide the separator {separator}: mark the end of their code block, too"
+            )),
+            None => Ok(()),
         }
-        Ok(())
     }
-}
-
-/// Returns the row of the separator line that ends the operator part.
-fn separator_row(text: &[u8], separator: &str) -> Option<usize> {
-    let cut = Baseline::new(text.to_vec(), separator).separator_line()?;
-    Some(cut.line - 1)
 }

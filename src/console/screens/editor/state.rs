@@ -391,7 +391,7 @@ impl EditorScreen {
         let text = self.text_bytes();
         let has_separator = |bytes: &[u8], separator: &str| {
             let lines = SeparatorLines::find(bytes, separator.as_bytes());
-            !lines.eligible.is_empty()
+            lines.boundary().is_some()
         };
         let mut separators = self.opened.users.iter().map(|it| it.separator.as_str());
         separators.any(|it| has_separator(&self.opened.bytes, it) && !has_separator(&text, it))

@@ -302,15 +302,11 @@ pub(super) fn memory_findings(detail: &AgentDetail) -> Vec<(String, Role)> {
     };
     let mut found = Vec::new();
     match &content.boundary {
-        Some(boundary) if boundary.line > 0 => {
-            let (line, ordinal, of) = (
-                boundary.line,
-                boundary.separator_number,
-                boundary.separator_count,
-            );
-            found.push((format!("separator L{line} ({ordinal} of {of})"), Role::Text));
+        Some(boundary) => {
+            let none = || "the baseline has no separator".to_string();
+            let separator = boundary.describe_separator().unwrap_or_else(none);
+            found.push((separator, Role::Text));
         }
-        Some(_) => found.push(("the baseline has no separator".to_string(), Role::Text)),
         None if known_scratch_lines(&detail.observation).is_none() => {
             let why = "scratch unknown without the baseline";
             found.push((why.to_string(), Role::Warn));

@@ -17,13 +17,12 @@ use crate::base::durable;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::invocation::as_operand;
 use crate::base::untrusted;
-use crate::boundary::Baseline;
+use crate::boundary::{Baseline, Classification, DividedMemory, MemoryAccumulator};
 use crate::config::Agent;
 use crate::engine::runs::content::{ContentPart, ContentParts, Replacement};
 use crate::engine::runs::plan::{BoundMemory, PlanBinding, PlanStep};
-use crate::engine::runs::push::DividedMemory;
 use crate::engine::runs::undo::InstallSource;
-use crate::engine::watch::classify::{Classification, MemoryAccumulator, describe_oversize};
+use crate::engine::watch::classified_content::{count_drift, describe_oversize};
 use crate::store::file::ledger::AgentHistory;
 use crate::store::record::{FileChange, FileState, RunEvent};
 use crate::store::versions::VersionDraft;
@@ -58,7 +57,7 @@ impl<'a> MemoryCapture<'_, 'a> {
         let history = runs.context.ledger().known_history(&agent.name)?;
         let references = self.load_references(agent, step, &history)?;
         let now = runs.context.clock().now();
-        let mut reading = MemoryAccumulator::default();
+        let mut reading = MemoryAccumulator::for_baseline(&references.current);
         let mut entry_writer = EntryWriter::new(&runs.scanner, agent, &references, now);
         let (object, attributes) = read_object(directory, may_wait_for_lease, &mut |bytes| {
             entry_writer.write(&mut reading, bytes)
@@ -73,7 +72,7 @@ impl<'a> MemoryCapture<'_, 'a> {
         let push = self
             .run
             .push_content(agent, step, &object, &divided, &references.current)?;
-        let memory = BoundMemory::new(&object, classification.boundary, &reading.prefix);
+        let memory = BoundMemory::new(&object, classification.boundary, reading.prefix());
         let is_installed = match &push {
             Some(push) => push.equals(&divided),
             None => matches!(object, MemoryObject::File(_)) && classification.is_clean,
@@ -105,7 +104,7 @@ impl<'a> MemoryCapture<'_, 'a> {
         }
         let finish = || entry_writer.finish(&reading, &classification);
         let entry = self.pending_entry(queued, agent, &object, event, now, finish)?;
-        let remainder = (reading.size > LARGE_MEMORY_BYTES)
+        let remainder = (reading.size() > LARGE_MEMORY_BYTES)
             .then(|| entry.archived_remainder(&reading, &classification));
         let append_offset = match kept_offset.flatten() {
             Some(offset) => Some(offset_of_kept_scratch(&entry, &reading, offset)?),
@@ -173,7 +172,7 @@ impl<'a> MemoryCapture<'_, 'a> {
         let classification = references.classify(reading);
         self.run
             .states
-            .note_memory(agent, object, &classification, reading.size);
+            .note_memory(agent, object, &classification, reading.size());
         classification
     }
 
@@ -187,11 +186,11 @@ impl<'a> MemoryCapture<'_, 'a> {
         reading: &MemoryAccumulator,
     ) {
         event.boundary = classification.boundary;
-        event.drift = classification.count_drift(&reading.prefix, self.run.context().clock());
+        event.drift = count_drift(classification, reading.prefix(), self.run.context().clock());
         if let MemoryObject::File(_) = object {
             event.scratch_lines = Some(classification.scratch_lines);
-            if let Some(reason) = describe_oversize(reading.size, agent.max_memory_size()) {
-                event.add_note(&format!("OVERSIZE: {} bytes, {reason}", reading.size));
+            if let Some(reason) = describe_oversize(reading.size(), agent.max_memory_size()) {
+                event.add_note(&format!("OVERSIZE: {} bytes, {reason}", reading.size()));
             }
         }
         if let Some(version) = &classification.version {
@@ -599,7 +598,7 @@ fn set_state_before(
     let (state, note) = match object {
         MemoryObject::Absent => (FileState::Absent, None),
         MemoryObject::Special(special) => (FileState::Special(special.clone()), None),
-        MemoryObject::File(file) => (reading.file_state(), lost_attributes_note(file)),
+        MemoryObject::File(file) => (FileState::from_reading(reading), lost_attributes_note(file)),
     };
     change.before = Some(state);
     note

@@ -7,10 +7,10 @@ use chrono::{DateTime, FixedOffset};
 use crate::archive::{self, EntryDraft, EntryKind, WrittenEntry};
 use crate::base::digest::Digest;
 use crate::base::error::Error;
-use crate::boundary::Baseline;
+use crate::boundary::{Baseline, Classification, MemoryAccumulator, classify};
 use crate::config::Agent;
 use crate::engine::watch::Scanner;
-use crate::engine::watch::classify::{Classification, MemoryAccumulator, classify, window_size};
+use crate::engine::watch::classified_content::entry_kind_of;
 use crate::store::record::FileState;
 
 /// The baselines that a memory is classified against.
@@ -57,8 +57,8 @@ impl PendingEntry {
             EntryKind::FullBackup => 0,
             _ => return None,
         };
-        let above = reading.prefix.get(..offset)?.to_vec();
-        Some((above, size.checked_sub(reading.size - offset as u64)?))
+        let above = reading.prefix().get(..offset)?.to_vec();
+        Some((above, size.checked_sub(reading.size() - offset as u64)?))
     }
 
     /// Returns the offset in an entry of what the agent has written since a run left the memory in
@@ -69,27 +69,10 @@ impl PendingEntry {
         classification: &Classification,
         left: &FileState,
     ) -> Option<u64> {
-        let boundary = classification.boundary.map_or(0, |it| it.offset);
-        let unchanged = unchanged_length(&reading.prefix, left);
-        match unchanged.filter(|length| *length >= boundary) {
-            Some(length) => self.offset_in_entry(reading, length as u64),
-            None => self.notes_offset(reading, classification),
-        }
-    }
-
-    /// Returns the offset in an entry of the agent's own notes.
-    fn notes_offset(
-        &self,
-        reading: &MemoryAccumulator,
-        classification: &Classification,
-    ) -> Option<u64> {
-        let boundary = classification
-            .boundary
-            .map_or(0, |boundary| boundary.offset);
-        let scratch = reading.prefix.get(boundary..).unwrap_or_default();
-        let version = classification.version.as_ref();
-        let tail = version.and_then(|version| version.unchanged_tail_length(scratch));
-        self.offset_in_entry(reading, (boundary + tail.unwrap_or(0)) as u64)
+        let unchanged = unchanged_length(reading.prefix(), left)
+            .filter(|length| *length >= classification.boundary_offset());
+        let offset = unchanged.unwrap_or_else(|| classification.notes_offset(reading.prefix()));
+        self.offset_in_entry(reading, offset as u64)
     }
 
     /// Returns the offset in the entry of a byte of the memory below the boundary.
@@ -97,7 +80,7 @@ impl PendingEntry {
         let (kind, size) = self.kind_and_size()?;
         Some(match kind {
             // The entry is a header and everything below the boundary.
-            EntryKind::Scratch => size.checked_sub(reading.size - offset)?,
+            EntryKind::Scratch => size.checked_sub(reading.size() - offset)?,
             _ => offset,
         })
     }
@@ -132,7 +115,6 @@ pub(super) struct EntryWriter<'i> {
     agent: &'i Agent,
     header: String,
     references: &'i References,
-    window: usize,
     draft: Option<(EntryDraft, EntryKind)>,
 }
 
@@ -148,7 +130,6 @@ impl<'i> EntryWriter<'i> {
             agent,
             header: archive::format_scratch_header(&agent.name, now),
             references,
-            window: window_size(&references.current),
             draft: None,
         }
     }
@@ -158,12 +139,12 @@ impl<'i> EntryWriter<'i> {
         reading: &mut MemoryAccumulator,
         bytes: &[u8],
     ) -> Result<(), Error> {
-        let before = reading.prefix.len();
-        reading.push(bytes, self.window);
-        if reading.size <= self.window as u64 {
+        let before = reading.prefix().len();
+        reading.push(bytes);
+        if reading.is_whole() {
             return Ok(());
         }
-        let kept = reading.prefix.len() - before;
+        let kept = reading.prefix().len() - before;
         if self.draft.is_none() {
             self.draft = self.start_draft(reading, &self.references.classify(reading))?;
         }
@@ -179,17 +160,17 @@ impl<'i> EntryWriter<'i> {
         reading: &MemoryAccumulator,
         classification: &Classification,
     ) -> Result<Option<(EntryDraft, EntryKind)>, Error> {
-        let Some(kind) = classification.entry_kind else {
+        let (Some(kind), Some(offset)) = (
+            entry_kind_of(classification),
+            classification.archived_offset(),
+        ) else {
             return Ok(None);
         };
         let mut draft = self.scanner.start_entry(self.agent)?;
-        match classification.boundary {
-            Some(boundary) if kind == EntryKind::Scratch => {
-                draft.write(self.header.as_bytes())?;
-                draft.write(reading.prefix.get(boundary.offset..).unwrap_or_default())?;
-            }
-            _ => draft.write(&reading.prefix)?,
+        if kind == EntryKind::Scratch {
+            draft.write(self.header.as_bytes())?;
         }
+        draft.write(reading.prefix().get(offset..).unwrap_or_default())?;
         Ok(Some((draft, kind)))
     }
 

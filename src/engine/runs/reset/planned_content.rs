@@ -4,17 +4,16 @@
 use std::sync::{Arc, PoisonError};
 
 use super::Run;
+use crate::base::diff::count_lines;
 use crate::base::error::{Error, ErrorKind};
-use crate::boundary::Baseline;
+use crate::boundary::{Baseline, DividedMemory, KeptScratch, PushContent, select_scratch};
 use crate::config::Agent;
 use crate::engine::runs::content::{ContentPart, ContentParts, Replacement};
 use crate::engine::runs::plan::{
     PlanBinding, PlanStep, StepAction, UndoMode, nothing_to_append_to_error,
 };
-use crate::engine::runs::push::{self, DividedMemory, PushContent};
+use crate::engine::runs::planner::check_special_file;
 use crate::engine::runs::undo::{self, AgentRecords, InstallSource, UndoRecords};
-use crate::engine::watch::classify::count_lines;
-use crate::store::kept_scratch::KeptScratch;
 use crate::store::record::{FileState, RunEvent};
 use crate::transport::MemoryObject;
 
@@ -27,12 +26,11 @@ impl Run<'_> {
         current: &Arc<Baseline>,
     ) -> Result<InstallSource, Error> {
         let Some(undo) = &step.undone_run else {
-            let bytes = current.bytes();
             let parts = ContentParts(vec![ContentPart::Baseline(Arc::clone(current))]);
             let state = FileState::File {
                 sha256: current.digest(),
-                size: bytes.len() as u64,
-                lines: count_lines(bytes),
+                size: current.bytes().len() as u64,
+                lines: count_lines(current.bytes()) as u64,
             };
             return Ok(InstallSource {
                 baseline: Some(current.digest()),
@@ -106,10 +104,10 @@ impl Run<'_> {
             return Ok(None);
         };
         if let MemoryObject::Special(special) = object {
-            push::check_special_file(special, selection)?;
+            check_special_file(special, selection)?;
         }
         let is_file = matches!(object, MemoryObject::File(_));
-        let selected = push::select_scratch(selection, is_file.then_some(memory), baseline);
+        let selected = select_scratch(selection, is_file.then_some(memory), baseline);
         // The plan could select it.
         let content = selected.map_err(|error| {
             if self.is_bound {

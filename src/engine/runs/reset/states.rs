@@ -4,10 +4,13 @@
 use std::sync::{Mutex, PoisonError};
 
 use crate::baseline::BaselineRefusal;
+use crate::boundary::Classification;
 use crate::config::Agent;
 use crate::engine::runs::Runs;
 use crate::engine::runs::run_report::AgentResult;
-use crate::engine::watch::classify::{Classification, NO_MEMORY_REASON, describe_oversize};
+use crate::engine::watch::classified_content::{
+    NO_MEMORY_REASON, describe_drift, describe_oversize, state_of,
+};
 use crate::store::observations::{SeenState, StateNote, StateObserver};
 use crate::store::record::{Operation, Outcome};
 use crate::store::state::State;
@@ -36,11 +39,11 @@ impl FoundStates<'_> {
                 self.runs.scanner.describe_special(agent, special),
             ),
             MemoryObject::File(_) => {
-                let state = classification.state();
+                let state = state_of(classification);
                 let oversize = describe_oversize(size, agent.max_memory_size());
                 match oversize.filter(|_| State::Oversize < state) {
                     Some(reason) => (State::Oversize, reason),
-                    None => (state, classification.describe_drift().unwrap_or_default()),
+                    None => (state, describe_drift(classification).unwrap_or_default()),
                 }
             }
         };

@@ -10,7 +10,6 @@ use super::record_dates::{RecordDates, RecordPlace};
 use crate::archive::{self, Archive, EntryKind, Pins, agent_directory_of, parse_entry_name};
 use crate::base::digest::Digest;
 use crate::base::error::Result;
-use crate::boundary::BoundaryRule;
 use crate::engine::runs::Retention;
 use crate::lint::ScanSummary;
 use crate::store::record::{FileState, LedgerRecord, Operation, Outcome, RunEvent};
@@ -275,10 +274,7 @@ impl<'q> LedgerPass<'q> {
     /// Returns the versions that were asked for and that a record names in any field.
     fn asked_versions(&self, event: &RunEvent) -> Vec<Digest> {
         let states = event.change.before.iter().chain(&event.change.after);
-        let boundary = event.boundary.and_then(|boundary| match boundary.rule {
-            BoundaryRule::Behind(version) | BoundaryRule::Aligned(version) => Some(version),
-            BoundaryRule::Intact => None,
-        });
+        let boundary = event.boundary.and_then(|boundary| boundary.rule.version());
         let unchanged = event.unchanged.iter().flat_map(|it| it.details.values());
         let named = event.baseline.into_iter().chain(event.split_version);
         let named = named

@@ -6,10 +6,9 @@ use chrono::{DateTime, FixedOffset};
 
 use crate::base::error::{Error, ErrorKind};
 use crate::baseline::BaselineCache;
-use crate::boundary::Boundary;
+use crate::boundary::{Boundary, MemoryAccumulator, classify};
 use crate::config::Agent;
 use crate::engine::watch::Observer;
-use crate::engine::watch::classify::{MemoryAccumulator, classify, window_size};
 
 /// The beginning of a memory as it was read.
 pub(in crate::engine) struct MemoryText {
@@ -41,20 +40,19 @@ impl Observer {
         let subject = self.prepare_subject(agent, history, baselines);
         let current = subject.reference_or_empty();
         let read_at = self.context.clock().now();
-        let mut reading = MemoryAccumulator::default();
-        let window = window_size(&current);
+        let mut reading = MemoryAccumulator::for_baseline(&current);
         let read = self
             .context
             .open_directory(agent)
             .ok()?
             .read_memory(&mut |piece| {
-                reading.push(piece, window);
+                reading.push(piece);
                 Ok(())
             });
         read.ok()?;
         let boundary = classify(&reading, &current, subject.earlier_versions()).boundary;
         Some(MemoryText {
-            text: reading.prefix,
+            text: reading.into_prefix(),
             boundary,
             read_at,
         })

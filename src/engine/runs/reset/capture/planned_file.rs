@@ -3,13 +3,13 @@
 use super::{Captured, MemoryCapture, inode_of, read_object, set_state_before};
 use crate::archive::{EntryDraft, EntryKind};
 use crate::base::error::{Error, ErrorKind};
+use crate::boundary::MemoryAccumulator;
 use crate::config::Agent;
 use crate::engine::runs::content::Replacement;
 use crate::engine::runs::plan::PlannedFile;
 use crate::engine::runs::reset::early_end::EarlyEnd;
 use crate::engine::runs::reset::entry_writer::PendingEntry;
 use crate::engine::runs::undo::InstallSource;
-use crate::engine::watch::classify::MemoryAccumulator;
 use crate::store::record::{FileChange, FileState};
 use crate::transport::{MemoryDirectory, MemoryObject};
 
@@ -33,7 +33,7 @@ impl MemoryCapture<'_, '_> {
         let (object, attributes) = match directory {
             None => (MemoryObject::Absent, None),
             Some(directory) => read_object(directory, may_wait_for_lease, &mut |bytes| {
-                reading.push(bytes, 0);
+                reading.push(bytes);
                 if draft.is_none() {
                     draft = Some(runs.scanner.start_entry(agent)?);
                 }

@@ -8,21 +8,21 @@
 //!   scratch is kept, it stays in place of the new one.
 //! - Where no separator tells the scratch from the rules, nothing can be kept.
 
+use super::kept_scratch::{ChosenLines, KeptScratch, LineRange, ScratchSelection};
+use super::{Baseline, Boundary, Classification, MemoryAccumulator};
+use crate::base::diff::count_lines;
 use crate::base::digest::Digest;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::boundary::{Baseline, Boundary};
-use crate::engine::watch::classify::{Classification, MemoryAccumulator, count_lines};
-use crate::store::kept_scratch::{ChosenLines, KeptScratch, LineRange, ScratchSelection};
-use crate::transport::SpecialFile;
 
 /// A memory with its boundary, as far as a push depends on it.
-pub(in crate::engine) struct DividedMemory<'a> {
+pub struct DividedMemory<'a> {
     /// The beginning of the memory.
     pub prefix: &'a [u8],
     /// Its size in bytes.
     pub size: u64,
     /// Its lines.
     pub lines: u64,
+    /// Its boundary, if it has one.
     pub boundary: Option<Boundary>,
     /// The version that the boundary was found with.
     pub version: Option<&'a Baseline>,
@@ -32,8 +32,8 @@ impl<'a> DividedMemory<'a> {
     /// Divides a memory that was read to its end.
     pub fn new(reading: &'a MemoryAccumulator, classification: &'a Classification) -> Self {
         DividedMemory {
-            prefix: &reading.prefix,
-            size: reading.size,
+            prefix: reading.prefix(),
+            size: reading.size(),
             lines: reading.line_count(),
             boundary: classification.boundary,
             version: classification.version.as_deref(),
@@ -43,11 +43,12 @@ impl<'a> DividedMemory<'a> {
 
 /// The content that a push installs.
 #[derive(Debug)]
-pub(in crate::engine) struct PushContent {
+pub struct PushContent {
     /// The part of the baseline; ends with a line feed if scratch follows.
     pub head: Vec<u8>,
     /// The scratch below it.
     pub scratch: KeptBytes,
+    /// What is kept, for plans and records.
     pub summary: KeptScratch,
     /// Digest of the scratch up to the last line that was chosen; zeros unless lines were.
     bound_digest: Digest,
@@ -55,7 +56,7 @@ pub(in crate::engine) struct PushContent {
 
 /// The bytes that a push keeps.
 #[derive(Debug)]
-pub(in crate::engine) enum KeptBytes {
+pub enum KeptBytes {
     /// All bytes of the memory from this offset on.
     From(u64),
     /// These.
@@ -109,7 +110,7 @@ impl PushContent {
 ///
 /// # Errors
 /// The scratch cannot be told from the rules, or a chosen line is not scratch.
-pub(in crate::engine) fn select_scratch(
+pub fn select_scratch(
     selection: &ScratchSelection,
     memory: Option<&DividedMemory<'_>>,
     baseline: &Baseline,
@@ -139,7 +140,7 @@ pub(in crate::engine) fn select_scratch(
                 return Ok(nothing());
             }
             let has_tail = divided.is_tail_replaced && !divided.brings_tail(kept, baseline);
-            let above = count_lines(&memory.prefix[..divided.offset]);
+            let above = count_lines(&memory.prefix[..divided.offset]) as u64;
             Ok(PushContent {
                 head: head_above_scratch(baseline, has_tail),
                 scratch: KeptBytes::From(divided.offset as u64),
@@ -165,7 +166,7 @@ pub(in crate::engine) fn select_scratch(
             Ok(PushContent {
                 head: head_above_scratch(baseline, has_tail),
                 summary: KeptScratch {
-                    lines: count_lines(&kept),
+                    lines: count_lines(&kept) as u64,
                     bytes: kept.len() as u64,
                     selection: selection.clone(),
                 },
@@ -180,7 +181,7 @@ pub(in crate::engine) fn select_scratch(
 ///
 /// # Errors
 /// One of them is gone, or they are too many ranges now.
-pub(in crate::engine) fn select_chosen_lines(
+pub fn select_chosen_lines(
     chosen: &ChosenLines,
     memory: Option<&DividedMemory<'_>>,
 ) -> Result<ScratchSelection> {
@@ -189,7 +190,7 @@ pub(in crate::engine) fn select_chosen_lines(
         (Some(memory), Some(place)) => (memory.prefix, place.boundary),
         _ => (&[][..], 0),
     };
-    let first = count_lines(&prefix[..boundary]) as usize + 1;
+    let first = count_lines(&prefix[..boundary]) + 1;
     let lines = prefix[boundary..].split_inclusive(|byte| *byte == b'\n');
     let lines = lines.map(|line| line.strip_suffix(b"\n").unwrap_or(line));
     let numbered: Vec<(usize, &[u8])> = (first..).zip(lines).collect();
@@ -210,22 +211,6 @@ pub(in crate::engine) fn select_chosen_lines(
     });
     ScratchSelection::from_ranges(ranges.collect())
         .map_err(|why| Error::new(ErrorKind::Conflict, why))
-}
-
-/// Checks that a push can keep what was selected of an object that is not read.
-///
-/// # Errors
-/// It cannot.
-pub(in crate::engine) fn check_special_file(
-    special: &SpecialFile,
-    selection: &ScratchSelection,
-) -> Result<()> {
-    if *selection == ScratchSelection::Nothing {
-        return Ok(());
-    }
-    let message = format!("no scratch can be kept: at the memory's path is {special}");
-    Err(Error::new(ErrorKind::Conflict, message)
-        .with_hint("keep none of it: the object is displaced unread"))
 }
 
 /// Where the scratch of a memory begins.
@@ -252,8 +237,7 @@ impl<'a> ScratchPlace<'a> {
                 "keep none of it: the whole file is archived, and notes can be copied back from its entry",
             ));
         };
-        let boundary = boundary.offset.min(memory.prefix.len());
-        let below = &memory.prefix[boundary..];
+        let (above, below) = boundary.split(memory.prefix);
         let tail = memory.version.map_or(&b""[..], Baseline::tail);
         let length = match memory.version {
             Some(version) => version.unchanged_tail_length(below),
@@ -261,8 +245,8 @@ impl<'a> ScratchPlace<'a> {
         };
         Ok(ScratchPlace {
             tail,
-            boundary,
-            offset: boundary + length.unwrap_or(0),
+            boundary: above.len(),
+            offset: above.len() + length.unwrap_or(0),
             is_tail_replaced: length.is_some(),
         })
     }
@@ -300,7 +284,7 @@ fn chosen_lines(
         let hint = "lines are counted in the memory file, as `cat -n` does";
         Err(Error::new(ErrorKind::Conflict, message).with_hint(hint))
     };
-    let above = count_lines(&memory.prefix[..place.boundary]) as usize;
+    let above = count_lines(&memory.prefix[..place.boundary]);
     let is_whole = memory.size == memory.prefix.len() as u64;
     for line in ranges.iter().flat_map(|range| [range.first, range.last]) {
         if line <= above {

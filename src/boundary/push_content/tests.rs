@@ -3,7 +3,8 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
-use crate::boundary::find_boundary;
+use crate::base::error::ErrorKind;
+use crate::boundary::{BoundaryRule, find_boundary};
 
 const OLD: &str = "# Rules\n- be kind\n\n---\n\n## Notes\n";
 const NEW: &str = "# Rules\n- be kind\n- be exact\n\n---\n\n## Scratch\n";
@@ -16,7 +17,7 @@ fn baseline_of(text: &str) -> Baseline {
 fn push(memory: &[u8], old: &str, new: &str, selection: &str) -> Result<Vec<u8>> {
     let (old, new) = (Arc::new(baseline_of(old)), baseline_of(new));
     let boundary = find_boundary(memory, &new, &[Arc::clone(&old)]);
-    let version = if boundary.is_some_and(|it| it.rule == crate::boundary::BoundaryRule::Intact) {
+    let version = if boundary.is_some_and(|it| it.rule == BoundaryRule::Intact) {
         &new
     } else {
         &*old
@@ -24,7 +25,7 @@ fn push(memory: &[u8], old: &str, new: &str, selection: &str) -> Result<Vec<u8>>
     let divided = DividedMemory {
         prefix: memory,
         size: memory.len() as u64,
-        lines: count_lines(memory),
+        lines: count_lines(memory) as u64,
         boundary,
         version: Some(version),
     };
@@ -34,7 +35,7 @@ fn push(memory: &[u8], old: &str, new: &str, selection: &str) -> Result<Vec<u8>>
         KeptBytes::Chosen(bytes) => bytes,
     };
     assert_eq!(scratch.len() as u64, content.summary.bytes);
-    assert_eq!(count_lines(scratch), content.summary.lines);
+    assert_eq!(count_lines(scratch) as u64, content.summary.lines);
     let pushed = [content.head.as_slice(), scratch].concat();
     assert_eq!(content.equals(&divided), pushed == memory);
     assert_eq!(content.size(), pushed.len() as u64);
@@ -226,7 +227,7 @@ fn chosen_lines_are_bound_to_the_text_up_to_them() {
         let divided = DividedMemory {
             prefix: memory.as_bytes(),
             size: memory.len() as u64,
-            lines: count_lines(memory.as_bytes()),
+            lines: count_lines(memory.as_bytes()) as u64,
             boundary: find_boundary(memory.as_bytes(), &baseline, &[]),
             version: Some(&baseline),
         };
