@@ -45,7 +45,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::base::digest::Digest;
-pub use classification::{ArchivedPart, Classification, classify};
+pub use classification::{Classification, classify};
 pub use insertion::{InsertionPoint, displaced_separator};
 pub use kept_scratch::{ChosenLines, KeptScratch, LineRange, ScratchRequest, ScratchSelection};
 pub use line_ends::{describe_line_ends, with_line_ends_of};

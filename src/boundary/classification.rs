@@ -4,15 +4,6 @@ use std::sync::Arc;
 
 use super::{Baseline, Boundary, MemoryAccumulator, find_boundary};
 
-/// The part of a memory that a reset archives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ArchivedPart {
-    /// All bytes below the boundary.
-    Scratch,
-    /// All bytes.
-    Whole,
-}
-
 /// Result of [`classify`].
 pub struct Classification {
     /// Where the scratch begins, if that is known.
@@ -29,8 +20,9 @@ pub struct Classification {
     pub is_identical: bool,
     /// Whether the bytes above the boundary equal the version's operator part.
     pub is_exact: bool,
-    /// What a reset archives; none if the memory holds no bytes of the agent.
-    pub archived_part: Option<ArchivedPart>,
+    /// Offset of the first byte that a reset archives: the boundary, or 0 for the whole memory; none if
+    /// the memory holds no bytes of the agent.
+    pub archived_offset: Option<usize>,
 }
 
 impl Classification {
@@ -47,14 +39,6 @@ impl Classification {
         let version = self.version.as_ref();
         let tail = version.and_then(|version| version.unchanged_tail_length(below));
         boundary + tail.unwrap_or(0)
-    }
-
-    /// Offset of the first byte that a reset archives; none where it archives nothing.
-    pub fn archived_offset(&self) -> Option<usize> {
-        self.archived_part.map(|part| match part {
-            ArchivedPart::Scratch => self.boundary_offset(),
-            ArchivedPart::Whole => 0,
-        })
     }
 }
 
@@ -102,15 +86,9 @@ pub fn classify(
             .is_some_and(|version| prefix == version.operator_part() || prefix == version.bytes());
     // Without a separator line nothing in the file marks the boundary, so the entry keeps all of it,
     // as the original tool's does.
-    let is_split = is_exact && boundary.is_some_and(|found| found.line > 0);
+    let split_at = boundary.filter(|found| is_exact && found.line > 0);
     Classification {
-        archived_part: if is_version {
-            None
-        } else if is_split {
-            Some(ArchivedPart::Scratch)
-        } else {
-            Some(ArchivedPart::Whole)
-        },
+        archived_offset: (!is_version).then(|| split_at.map_or(0, |found| found.offset)),
         is_clean: is_whole && current.equals_apart_from_line_ends(prefix),
         is_identical: is_whole && prefix == current.bytes(),
         is_exact,

@@ -9,8 +9,8 @@ use crate::base::diff;
 use crate::base::diff::drift::{self, DriftCounts, LineChange};
 use crate::base::untrusted;
 use crate::boundary::{
-    ArchivedPart, Baseline, Boundary, BoundaryRule, Classification, MemoryAccumulator,
-    describe_line_ends, with_line_ends_of,
+    Baseline, Boundary, BoundaryRule, Classification, MemoryAccumulator, describe_line_ends,
+    with_line_ends_of,
 };
 use crate::lint::ScanSummary;
 use crate::store::observation::MemoryContent;
@@ -40,9 +40,9 @@ pub(in crate::engine) fn state_of(classification: &Classification) -> State {
 
 /// Returns the kind of the entry that a reset writes of a memory; none where it writes none.
 pub(in crate::engine) fn entry_kind_of(classification: &Classification) -> Option<EntryKind> {
-    classification.archived_part.map(|part| match part {
-        ArchivedPart::Scratch => EntryKind::Scratch,
-        ArchivedPart::Whole => EntryKind::FullBackup,
+    classification.archived_offset.map(|offset| match offset {
+        0 => EntryKind::FullBackup,
+        _ => EntryKind::Scratch,
     })
 }
 

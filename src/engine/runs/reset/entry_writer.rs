@@ -162,7 +162,7 @@ impl<'i> EntryWriter<'i> {
     ) -> Result<Option<(EntryDraft, EntryKind)>, Error> {
         let (Some(kind), Some(offset)) = (
             entry_kind_of(classification),
-            classification.archived_offset(),
+            classification.archived_offset,
         ) else {
             return Ok(None);
         };
