@@ -31,7 +31,7 @@ use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::base::digest::Digest;
 use crate::base::durable;
@@ -544,7 +544,7 @@ pub struct GeneralSettings {
     /// Tag such as `PROD` in the header of every screen.
     pub fleet_tag: Option<String>,
     /// Protection against resets.
-    pub protect: ProtectLevel,
+    pub protect: Protection,
     /// Requirement on the seal for a baseline to be pushed.
     pub require_seal: SealRequirement,
     /// An OpenSSH allowed-signers file.
@@ -586,17 +586,46 @@ pub struct LintConfig {
     pub words_directory: Option<PathBuf>,
 }
 
-/// Protection of an agent against resets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+/// Protection of an agent against resets from the console.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum ProtectLevel {
-    /// Confirmed by a key on screen.
+pub enum Protection {
+    /// Unprotected: confirmed by a key on screen.
     #[default]
     None,
-    /// The agent's name is typed on screen.
+    /// Every plan that touches it must be confirmed by typing.
     Typed,
-    /// Resets are refused.
+    /// It is read-only until unlocked: resets are refused.
     ReadOnly,
+}
+
+impl Protection {
+    /// Returns the one-cell sign of a protected agent; empty for an unprotected one.
+    pub fn glyph(self) -> &'static str {
+        match self {
+            Protection::None => "",
+            Protection::Typed => "T",
+            Protection::ReadOnly => "R",
+        }
+    }
+
+    /// Returns the level as the config names it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Protection::None => "none",
+            Protection::Typed => "typed",
+            Protection::ReadOnly => "readonly",
+        }
+    }
+
+    /// Returns what the protection requires of the operator.
+    pub fn description(self) -> &'static str {
+        match self {
+            Protection::None => "one key confirms a plan of this agent alone",
+            Protection::Typed => "every plan that touches it is confirmed by typing",
+            Protection::ReadOnly => "no reset before you unlock it; a plan of it names the key",
+        }
+    }
 }
 
 /// What happens to entries in which the scan finds secrets or injections.

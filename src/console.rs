@@ -34,7 +34,7 @@ use crossbeam_channel::{Receiver, unbounded};
 
 use crate::base::error::Result;
 use crate::base::temporary::TemporaryRoot;
-use crate::config::{Config, ConfigEnvironment, ProtectLevel};
+use crate::config::{Config, ConfigEnvironment, Protection};
 use crate::console::screens::fleet::visible_agents::{refresh_visible_agents, restore_view_state};
 use crate::engine::Engine;
 use crate::transport::sftp::askpass::{self, PromptBroker};
@@ -104,7 +104,7 @@ pub type RunExtraCommand = Box<dyn Fn() -> Result<String>>;
 
 /// Creates the model of a fleet before anything is read.
 pub fn initial_model(config: &Config, moment: Moment, size: (u16, u16)) -> Model {
-    let by_config = config.general.protect == ProtectLevel::ReadOnly;
+    let by_config = config.general.protect == Protection::ReadOnly;
     let mut model = Model {
         config: shell::effect::fleet_model(config),
         rows: config.agents.iter().map(AgentRow::unread).collect(),

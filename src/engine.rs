@@ -27,6 +27,7 @@ use crate::base::error::Result;
 pub use crate::boundary::{
     ChosenLines, KeptScratch, LineRange, MAX_WINDOW_BYTES, ScratchRequest, ScratchSelection,
 };
+pub use crate::config::Protection;
 use crate::config::{Agent, Config};
 pub use crate::store::address::MemoryAddress;
 use crate::store::controller::Controller;
@@ -39,7 +40,7 @@ pub use crate::store::file::{Entries, Ledger, Locks};
 pub use crate::store::holds::{Hold, HoldLock, Holds};
 pub use crate::store::journal::UNCLAIMED_JOURNAL_HINT;
 pub use crate::store::lease::{HeldLock, Lease, LockHolder, describe_holder, describe_lock};
-pub use crate::store::observation::{Blocker, MemoryContent, Observation, Protection};
+pub use crate::store::observation::{Blocker, MemoryContent, Observation};
 pub use crate::store::observations::{
     KnownState, Observations, SavedObservations, StateChange, StateObserver,
 };

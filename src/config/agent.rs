@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::path::{Component, Path, PathBuf};
 
-use super::{FindingsPolicy, ProtectLevel};
+use super::{FindingsPolicy, Protection};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::reset_interval::ResetInterval;
 use crate::boundary::Baseline;
@@ -25,7 +25,7 @@ pub struct Agent {
     /// What happens to its entries with secrets or injections.
     pub archive_findings: FindingsPolicy,
     /// Protection against changes.
-    pub protect: ProtectLevel,
+    pub protect: Protection,
     /// The line of its section header.
     pub section_line: usize,
 }

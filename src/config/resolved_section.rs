@@ -14,7 +14,7 @@ use super::keys::{
     CONFIG_KEYS, KEYS_NOT_INHERITED, KeySpec, KeyValue, PathBases, RESET_KEYS, SectionKind,
 };
 use super::{
-    ACCEPT_IN_PLACE, Agent, AgentLayout, FindingsPolicy, GeneralSettings, LintConfig, ProtectLevel,
+    ACCEPT_IN_PLACE, Agent, AgentLayout, FindingsPolicy, GeneralSettings, LintConfig, Protection,
     RemoteAccess, ResetMemory, SealRequirement, SftpExtension, SshHost,
 };
 use crate::base::reset_interval::ResetInterval;
@@ -372,11 +372,11 @@ impl ResolvedSection {
         }
     }
 
-    fn protect_level(&self) -> ProtectLevel {
+    fn protect_level(&self) -> Protection {
         match self.word("protect") {
-            Some("typed") => ProtectLevel::Typed,
-            Some("readonly") => ProtectLevel::ReadOnly,
-            _ => ProtectLevel::None,
+            Some("typed") => Protection::Typed,
+            Some("readonly") => Protection::ReadOnly,
+            _ => Protection::None,
         }
     }
 }

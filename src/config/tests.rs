@@ -137,7 +137,7 @@ fn empty_config_has_documented_defaults() {
             separator: "---".into(),
             fleet_name: "night".into(),
             fleet_tag: None,
-            protect: ProtectLevel::None,
+            protect: Protection::None,
             require_seal: SealRequirement::IfPresent,
             seal_signers: None,
             local_timeout: 30,
@@ -179,7 +179,7 @@ fn local_agent_overrides_fleet_values() {
         layout: None,
         archive_subdir: "a".into(),
         archive_findings: FindingsPolicy::Record,
-        protect: ProtectLevel::Typed,
+        protect: Protection::Typed,
         section_line: 4,
     };
     let b = Agent {
@@ -197,7 +197,7 @@ fn local_agent_overrides_fleet_values() {
         layout: None,
         archive_subdir: "x/y".into(),
         archive_findings: FindingsPolicy::Record,
-        protect: ProtectLevel::ReadOnly,
+        protect: Protection::ReadOnly,
         section_line: 7,
     };
     assert_eq!(config.agents, [a, b]);
@@ -581,9 +581,9 @@ fn required_signatures_need_allowed_signers() {
 #[test]
 fn every_keyword_parses_to_its_variant() {
     for (word, protect) in [
-        ("none", ProtectLevel::None),
-        ("typed", ProtectLevel::Typed),
-        ("readonly", ProtectLevel::ReadOnly),
+        ("none", Protection::None),
+        ("typed", Protection::Typed),
+        ("readonly", Protection::ReadOnly),
     ] {
         assert_eq!(local_agent(&format!("protect={word}")).protect, protect);
         assert_eq!(serde_json::to_value(protect).unwrap(), word);

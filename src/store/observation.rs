@@ -13,7 +13,7 @@ use crate::base::digest::Digest;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::untrusted::HiddenCounts;
 use crate::boundary::{Boundary, BoundaryRule};
-use crate::config::ProtectLevel;
+use crate::config::Protection;
 use crate::lint::ScanSummary;
 use crate::store::lease::LockHolder;
 
@@ -116,58 +116,6 @@ impl Observation {
     pub fn is_intact(&self) -> bool {
         let boundary = self.content.as_ref().and_then(|content| content.boundary);
         self.is_absent || boundary.is_some_and(|boundary| !boundary.is_drifted())
-    }
-}
-
-/// Protection of an agent against resets from the console.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Protection {
-    /// Unprotected.
-    #[default]
-    None,
-    /// Every plan that touches it must be confirmed by typing.
-    Typed,
-    /// It is read-only until unlocked.
-    ReadOnly,
-}
-
-impl Protection {
-    /// Returns the one-cell sign of a protected agent; empty for an unprotected one.
-    pub fn glyph(self) -> &'static str {
-        match self {
-            Protection::None => "",
-            Protection::Typed => "T",
-            Protection::ReadOnly => "R",
-        }
-    }
-
-    /// Returns the level as the config names it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Protection::None => "none",
-            Protection::Typed => "typed",
-            Protection::ReadOnly => "readonly",
-        }
-    }
-
-    /// Returns what the protection requires of the operator.
-    pub fn description(self) -> &'static str {
-        match self {
-            Protection::None => "one key confirms a plan of this agent alone",
-            Protection::Typed => "every plan that touches it is confirmed by typing",
-            Protection::ReadOnly => "no reset before you unlock it; a plan of it names the key",
-        }
-    }
-}
-
-impl From<ProtectLevel> for Protection {
-    fn from(protect: ProtectLevel) -> Protection {
-        match protect {
-            ProtectLevel::None => Protection::None,
-            ProtectLevel::Typed => Protection::Typed,
-            ProtectLevel::ReadOnly => Protection::ReadOnly,
-        }
     }
 }
 

@@ -13,7 +13,7 @@ use crate::cli::output::{Document, Printer, heading, plain, warn};
 use crate::cli::runs::arguments::ResetArgs;
 use crate::cli::signals::RunSignals;
 use crate::cli::{CommandContext, CommandResult};
-use crate::config::{Config, ProtectLevel};
+use crate::config::{Config, Protection};
 use crate::engine::Engine;
 use crate::unattended::schedule::{
     ScheduleControls, ScheduleHold, SchedulePause, ScheduleSkip, timer_subject,
@@ -108,7 +108,7 @@ pub(in crate::cli) fn split_protected_agents(
     let is_named = !args.agents.is_empty() && !args.scheduled;
     let is_protected = |name: &String| {
         let agent = engine.config().agent(name);
-        !is_named && agent.is_some_and(|it| it.protect == ProtectLevel::ReadOnly)
+        !is_named && agent.is_some_and(|it| it.protect == Protection::ReadOnly)
     };
     let (protected, free): (Vec<String>, Vec<String>) = names.into_iter().partition(is_protected);
     let held = protected.into_iter().map(|agent| HeldAgent {

@@ -32,7 +32,7 @@ use super::view_state::{self, ViewStateWriter};
 use crate::base::error::{Error, Result};
 use crate::base::moment;
 use crate::base::temporary::TemporaryRoot;
-use crate::config::{Agent, Config, ConfigEnvironment, ProtectLevel};
+use crate::config::{Agent, Config, ConfigEnvironment, Protection};
 use crate::console::RunExtraCommand;
 use crate::console::agent_row::AgentRow;
 use crate::console::handoff::{ClipboardText, CopyOutcome, PagerText};
@@ -651,7 +651,7 @@ impl EffectRunner {
         self.reload_config();
         let config = self.engine.config();
         let rows = config.agents.iter().map(AgentRow::unread);
-        let read_only = config.general.protect == ProtectLevel::ReadOnly;
+        let read_only = config.general.protect == Protection::ReadOnly;
         Some(Msg::ConfigAdopted(
             fleet_model(config),
             rows.collect(),

@@ -11,14 +11,13 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::invocation::quote_operand;
 use crate::baseline::seal::{SealFiles, is_baseline_name};
 use crate::baseline::{InspectedBaseline, WriterWait};
-use crate::config::SealRequirement;
+use crate::config::{Protection, SealRequirement};
 use crate::engine::baselines::BaselineEdits;
 use crate::engine::baselines::catalog::SEALED_VERSION_NOTE;
 use crate::engine::baselines::drafts::FoundDrafts;
 use crate::engine::baselines::file::BaselineFile;
 use crate::engine::baselines::save::BaselineWriter;
 use crate::engine::probe;
-use crate::store::observation::Protection;
 use crate::store::record::{Operation, Outcome};
 
 /// A baseline that an editor opens.
@@ -124,7 +123,7 @@ impl BaselineEdits {
                 .into_iter()
                 .map(|agent| BaselineUser {
                     agent: agent.name.clone(),
-                    protection: agent.protect.into(),
+                    protection: agent.protect,
                     max_memory_size: agent.max_memory_size(),
                     separator: agent.separator().to_string(),
                 })

@@ -13,13 +13,12 @@ use super::undo::{AgentRecords, read_file_state, rebuild_files};
 use crate::archive::{self, EntryKind};
 use crate::base::digest::Digest;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::config::Agent;
+use crate::config::{Agent, Protection};
 use crate::engine::runs::Planner;
 use crate::engine::watch::degraded;
 use crate::engine::watch::observe::ObservedAgent;
 use crate::layouts::FileEdit;
 use crate::store::address::{connection_target, host_name};
-use crate::store::observation::Protection;
 use crate::store::record::{FileState, Operation};
 use crate::transport::FailureCause;
 

@@ -11,9 +11,9 @@ use crate::archive::EntryKind;
 use crate::base::digest::Digest;
 use crate::base::error::{Error, ErrorKind};
 use crate::boundary::{Boundary, BoundaryRule, KeptScratch, MAX_WINDOW_BYTES, PushContent};
-use crate::config::Agent;
+use crate::config::{Agent, Protection};
 use crate::store::address::{connection_target, host_name};
-use crate::store::observation::{Blocker, Protection};
+use crate::store::observation::Blocker;
 use crate::store::record::{FileChange, FileState, Operation};
 use crate::store::state::State;
 use crate::transport::{Attributes, MemoryObject};
@@ -335,7 +335,7 @@ impl PlanStep {
             removed_lines: 0,
             new_size: 0,
             is_confirmation_typed: false,
-            protection: agent.protect.into(),
+            protection: agent.protect,
             notes: Vec::new(),
             lint_findings: Vec::new(),
             degradations: Vec::new(),

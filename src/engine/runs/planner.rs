@@ -22,14 +22,13 @@ use crate::boundary::{
     Baseline, ChosenLines, DividedMemory, PushContent, ScratchRequest, ScratchSelection,
     select_chosen_lines, select_scratch, with_line_ends_of,
 };
-use crate::config::Agent;
+use crate::config::{Agent, Protection};
 use crate::engine::baselines::lint::PlanLint;
 use crate::engine::runs::Planner;
 use crate::engine::shared_memories::sharing_error;
 use crate::engine::watch::observe::ObservedAgent;
 use crate::engine::watch::similar_names::SimilarFile;
 use crate::engine::watch::{degraded, parallel};
-use crate::store::observation::Protection;
 use crate::store::record::{FileState, Operation};
 use crate::store::state::State;
 use crate::transport::{SpecialFile, SwapForecast};
@@ -186,9 +185,7 @@ impl Planner {
         let agents = self.reset_agents(names)?;
         self.context.archive().check_expected_for_write()?;
         // A protected agent is refused only if it has something to reset, so it is observed.
-        let is_protected = |agent: &&Agent| {
-            Protection::from(agent.protect) == Protection::ReadOnly && !is_unlocked
-        };
+        let is_protected = |agent: &&Agent| agent.protect == Protection::ReadOnly && !is_unlocked;
         let protected: Vec<&Agent> = agents.iter().copied().filter(is_protected).collect();
         let (_, refused) = self.plan_installation_steps(&protected, None, is_unlocked);
         let refused = refused.into_iter().map(|it| (it.agent.clone(), it));

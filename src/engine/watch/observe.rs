@@ -497,7 +497,7 @@ impl Observer {
             reason: String::new(),
             blocker: None,
             hints: Vec::new(),
-            protection: agent.protect.into(),
+            protection: agent.protect,
             read_at: self.context.clock().now(),
             generation: subject.generation,
             max_size: agent.reset.as_ref().map_or(0, |it| it.max_size),

@@ -8,7 +8,7 @@ use chrono::{DateTime, FixedOffset, Utc};
 use super::ScheduleControls;
 use crate::base::error::Result;
 use crate::base::reset_interval::ResetInterval;
-use crate::config::{Agent, ProtectLevel};
+use crate::config::{Agent, Protection};
 use crate::engine::Engine;
 
 /// A fleet that timers reset has a run of one within this time.
@@ -82,7 +82,7 @@ pub fn find_missed_resets(
     let successes = engine.history().last_successes(begin)?;
     let changed = changed_at(&config.path);
     // Timers leave out agents that are protected as read-only.
-    let is_timed = |agent: &&Agent| agent.protect != ProtectLevel::ReadOnly;
+    let is_timed = |agent: &&Agent| agent.protect != Protection::ReadOnly;
     let missed = config.reset_agents().filter(is_timed).filter_map(|agent| {
         let interval = interval_of(agent)?;
         let last_success = successes.get(&agent.name).copied();
