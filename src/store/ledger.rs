@@ -139,7 +139,7 @@ impl dyn Ledger + '_ {
     /// records cannot be read, if that ends it.
     ///
     /// # Errors
-    /// As [`ReverseScan::next_readable`].
+    /// As [`Ledger::head`].
     pub fn for_each_record_backwards(
         &self,
         mut visit: impl FnMut(LedgerRecord) -> bool,
