@@ -10,6 +10,7 @@ use rustix::io::Errno;
 
 use super::{open_directory, open_directory_errno};
 use crate::base::error::{PathContext, Result};
+use crate::base::invocation::quote_operand;
 
 /// A file whose flag was cleared for a moment. [`ClearedFlag::set_again`] ends that; so does a drop,
 /// which reports no error.
@@ -45,7 +46,7 @@ pub fn clear_immutable(path: &Path) -> Result<ClearedFlag> {
 
 /// Returns the commands that clear the flag of a file for a save, as a hint.
 pub fn flag_commands(path: &Path) -> String {
-    let path = path.display();
+    let path = quote_operand(path);
     format!("as root, `chattr -i {path}` before the save and `chattr +i {path}` after it")
 }
 

@@ -19,6 +19,7 @@ use rustix::io::Errno;
 use super::{NewFile, new_random_name, open_directory, open_directory_errno};
 use crate::base::digest::Digest;
 use crate::base::error::{Error, ErrorKind, PathContext, Result};
+use crate::base::invocation::quote_operand;
 use crate::base::sys;
 pub use attributes::LostAttributes;
 use attributes::copy_attributes;
@@ -556,7 +557,7 @@ fn add_immutable_hint(error: Error, errno: Errno, path: &Path) -> Error {
     if errno != Errno::PERM {
         return error;
     }
-    let path = path.display();
+    let path = quote_operand(path);
     error.with_hint(format!(
         "if it or its directory is immutable: chattr -ia {path}"
     ))

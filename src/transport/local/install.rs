@@ -13,6 +13,7 @@ use super::open_file::{FileIdentity, fstat};
 use super::{LocalDirectory, MAX_TAKE_AWAY_ATTEMPTS};
 use crate::base::durable::NewFile;
 use crate::base::error::{Error, ErrorKind};
+use crate::base::invocation::quote_operand;
 use crate::transport::{
     Attributes, FailureCause, MemoryDirectory, ObjectId, SwapMethod, SwapOutcome, TransportError,
     new_memory_mode,
@@ -157,7 +158,7 @@ impl LocalDirectory {
         match errno {
             Errno::PERM | Errno::ACCESS => {
                 let hint = "if it or its directory is immutable or append-only: chattr -ia";
-                let error = error.with_hint(format!("{hint} {}", path.display()));
+                let error = error.with_hint(format!("{hint} {}", quote_operand(&path)));
                 self.directory.explain_swap_error(&self.memory_name, error)
             }
             Errno::BUSY => TransportError::new(

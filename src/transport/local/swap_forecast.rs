@@ -34,7 +34,7 @@ impl OpenDirectory {
             causes.push("it is on a read-only file system".to_string());
             let directory = shell_words::quote(&self.path.to_string_lossy()).into_owned();
             commands.push(format!(
-                "mount -o remount,rw $(findmnt -no TARGET -T {directory})"
+                "mount -o remount,rw \"$(findmnt -no TARGET -T {directory})\""
             ));
         }
         let mounted = memory.filter(|it| it.stx_attributes.contains(StatxAttributes::MOUNT_ROOT));
