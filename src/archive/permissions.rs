@@ -11,6 +11,7 @@ use rustix::fs::{self, Mode, Stat};
 use super::{PROGRAM_DIRECTORY_NAME, is_quarantine_directory, quarantine};
 use crate::base::durable::{self, NewFile};
 use crate::base::error::{Error, ErrorKind, PathContext, Result};
+use crate::base::invocation::quote_operand;
 
 /// Modes and group of the directories and files of an archive.
 #[derive(Clone, Debug)]
@@ -183,18 +184,18 @@ impl Permissions {
 /// does not help, since others can create names there. Accepts one that its group can write.
 fn check_directory_owner(stat: &Stat, path: &Path) -> Result<()> {
     let us = rustix::process::geteuid().as_raw();
-    let path = path.display();
+    let (path, operand) = (path.display(), quote_operand(path));
     let (why, hint) = if ![0, us].contains(&stat.st_uid) {
         let owner = stat.st_uid;
         (
             format!("belongs to user {owner}"),
             format!(
-                "run as that user (sudo -u '#{owner}'), or change its owner: chown -R {us} {path}"
+                "run as that user (sudo -u '#{owner}'), or change its owner: chown -R {us} {operand}"
             ),
         )
     } else if stat.st_mode & 0o002 != 0 {
         let hint = if stat.st_mode & 0o1000 == 0 {
-            format!("chmod o-w {path}")
+            format!("chmod o-w {operand}")
         } else {
             "keep the archive in a directory of its own".to_string()
         };

@@ -589,6 +589,18 @@ fn invalid_ssh_config_is_reported() {
 }
 
 #[test]
+fn settings_are_those_of_the_connection() {
+    let Some(server) = Sshd::start() else { return };
+    let world = world_on_host(HOST_NAME);
+    let engine = engine_with_connector(&world, server.connector());
+    let host = engine.agent(AGENT).unwrap().host().unwrap();
+    let settings = engine.hosts().connection_settings(host).unwrap();
+    let port = settings.iter().find(|it| it.name == "port").unwrap();
+    assert_eq!(port.value, server.port().to_string());
+    assert_eq!(server.connection_count(), 0);
+}
+
+#[test]
 fn stopped_host_is_unreachable() {
     let Some(mut server) = Sshd::start() else {
         return;

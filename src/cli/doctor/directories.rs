@@ -10,6 +10,7 @@ use rustix::io::Errno;
 
 use super::{DoctorReport, FleetSubject};
 use crate::base::error::{self, Error};
+use crate::base::invocation::quote_operand;
 use crate::cli::output::format_count;
 use crate::config::{self, Agent};
 use crate::engine;
@@ -61,7 +62,7 @@ pub(super) fn check_directories(report: &mut DoctorReport, fleet: &FleetSubject<
     {
         report.add_warning(
             format!("others can read {}", archive.display()),
-            &format!("chmod 700 {}", archive.display()),
+            &format!("chmod 700 {}", quote_operand(archive)),
         );
     }
 }
@@ -70,7 +71,7 @@ pub(super) fn check_directories(report: &mut DoctorReport, fleet: &FleetSubject<
 /// missing permission.
 pub(super) fn write_obstacle(directory: &Path, access_hint: &str) -> Option<(String, String)> {
     let errno = rustix::fs::access(directory, Access::WRITE_OK | Access::EXEC_OK).err()?;
-    let directory = directory.display();
+    let (directory, operand) = (directory.display(), quote_operand(directory));
     Some(match errno {
         Errno::ROFS => (
             format!("{directory} is on a read-only file system"),
@@ -81,7 +82,7 @@ pub(super) fn write_obstacle(directory: &Path, access_hint: &str) -> Option<(Str
         // access(2) returns EPERM for an immutable directory.
         Errno::PERM => (
             format!("{directory} is immutable"),
-            format!("chattr -i {directory}"),
+            format!("chattr -i {operand}"),
         ),
         Errno::ACCESS => (
             format!("cannot write {directory}: permission denied"),

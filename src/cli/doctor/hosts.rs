@@ -9,6 +9,7 @@ use std::path::Path;
 
 use super::{DoctorReport, FleetSubject};
 use crate::base::error::{self, Error, ErrorKind};
+use crate::base::invocation::quote_operand;
 use crate::cli::output::format_count;
 use crate::config::Agent;
 use crate::engine::{Engine, HostStatus, Reachability};
@@ -119,7 +120,7 @@ fn identity_file_problem(key: &Path, uid: u32) -> Option<(String, String)> {
             format!("can be read by others (mode {:04o})", meta.mode() & 0o7777),
             format!(
                 "ssh ignores a key that others can read: chmod 600 {}",
-                key.display()
+                quote_operand(key)
             ),
         ));
     }

@@ -9,6 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::{DoctorReport, FleetSubject};
+use crate::base::invocation::quote_operand;
 use crate::cli::Environment;
 use crate::cli::output::format_count;
 
@@ -111,7 +112,7 @@ fn describe_untrusted_user<'c>(
 
 fn report_writable_paths(report: &mut DoctorReport, user: &str, targets: &[&ProtectedPath]) {
     for target in targets.iter().take(MAX_REPORTED_PATHS) {
-        let path = target.path.display();
+        let (path, operand) = (target.path.display(), quote_operand(&target.path));
         match target
             .missing_child
             .as_ref()
@@ -119,20 +120,20 @@ fn report_writable_paths(report: &mut DoctorReport, user: &str, targets: &[&Prot
         {
             None if target.is_symlink => report.add_failure(
                 format!("{user} owns the symlink {path}"),
-                &format!("it may replace it: chown -h root {path}"),
+                &format!("it may replace it: chown -h root {operand}"),
             ),
             None => report.add_failure(
                 format!("{user} can write {path}"),
                 &format!(
                     "remove write access, or the agent can undo the protection: chown root \
-                     {path} && chmod go-w {path}"
+                     {operand} && chmod go-w {operand}"
                 ),
             ),
             Some(missing) => report.add_failure(
                 format!("{user} can create {}", missing.display()),
                 &format!(
                     "create it yourself, with mode 0700: mkdir -m 700 {}",
-                    missing.display()
+                    quote_operand(missing)
                 ),
             ),
         }
@@ -149,7 +150,10 @@ fn check_group_access(report: &mut DoctorReport, targets: &[ProtectedPath]) {
         let path = target.path.display();
         report.add_warning(
             format!("members of gid {} can write {path}", target.gid),
-            &format!("if they should not: chmod g-w {path}"),
+            &format!(
+                "if they should not: chmod g-w {}",
+                quote_operand(&target.path)
+            ),
         );
     }
 }
@@ -160,14 +164,16 @@ fn check_access_lists(report: &mut DoctorReport, targets: &[ProtectedPath]) {
     let with_access_list: Vec<&ProtectedPath> =
         targets.iter().filter(|it| it.has_access_list()).collect();
     if let [first, ..] = with_access_list.as_slice() {
-        let path = first.path.display();
+        let (path, operand) = (first.path.display(), quote_operand(&first.path));
         let more = match with_access_list.len() - 1 {
             0 => String::new(),
             more => format!(" and {more} more"),
         };
         report.add_warning(
             format!("access lists decide who can write {path}{more}; they are not checked"),
-            &format!("see who can with getfacl {path}; remove the list with setfacl -b {path}"),
+            &format!(
+                "see who can with getfacl {operand}; remove the list with setfacl -b {operand}"
+            ),
         );
     }
 }
@@ -188,14 +194,15 @@ pub(super) fn check_group_reach(report: &mut DoctorReport, fleet: &FleetSubject<
         let Ok(meta) = fs::metadata(directory) else {
             continue;
         };
-        let path = directory.display();
+        let (path, operand) = (directory.display(), quote_operand(directory));
         let (bit, fix) = if meta.gid() == group {
-            (0o010, format!("chmod g+x {path}"))
+            (0o010, format!("chmod g+x {operand}"))
         } else {
             (
                 0o001,
                 format!(
-                    "chgrp {name} {path} && chmod g+x {path}; or, for all users, chmod o+x {path}"
+                    "chgrp {name} {operand} && chmod g+x {operand}; or, for all users, chmod o+x \
+                     {operand}"
                 ),
             )
         };

@@ -9,6 +9,7 @@ use rustix::fs::{self, AtFlags, FileType, StatVfsMountFlags, Statx, StatxAttribu
 use super::errors::refused_error;
 use super::open_directory::OpenDirectory;
 use crate::base::error::{Error, ErrorKind};
+use crate::base::invocation::quote_operand;
 use crate::transport::{SwapForecast, TransportError};
 
 impl OpenDirectory {
@@ -25,14 +26,14 @@ impl OpenDirectory {
         for (what, path, found) in parts {
             if let Some((flag_words, flags)) = found.as_ref().and_then(immutability_flags) {
                 causes.push(format!("{what} is {flag_words}"));
-                commands.push(format!("chattr -{flags} {}", path.display()));
+                commands.push(format!("chattr -{flags} {}", quote_operand(path)));
             }
         }
         let is_read_only =
             fs::fstatvfs(&self.fd).is_ok_and(|it| it.f_flag.contains(StatVfsMountFlags::RDONLY));
         if is_read_only {
             causes.push("it is on a read-only file system".to_string());
-            let directory = shell_words::quote(&self.path.to_string_lossy()).into_owned();
+            let directory = quote_operand(&self.path);
             commands.push(format!(
                 "mount -o remount,rw \"$(findmnt -no TARGET -T {directory})\""
             ));

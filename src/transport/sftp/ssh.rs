@@ -419,7 +419,8 @@ impl Connector for SshConnector {
         let broker = self.prompt_broker.as_ref();
         let mut command = self.connect_command(host, broker.is_some_and(PromptBroker::can_prompt));
         command.env("SSH_ASKPASS_REQUIRE", "never");
-        command.args(["-G", "--", &host.name]);
+        // OpenSSH 9.2 refuses `SessionType=subsystem` without the name of one.
+        command.args(["-G", "--", &host.name, "sftp"]);
         let (output, writer) = pipe().map_err(|error| self.start_error(&error))?;
         command.stdout(writer).stderr(Stdio::null());
         let text = self.read_output(command, output, SETTINGS_TIMEOUT);

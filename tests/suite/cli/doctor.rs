@@ -314,6 +314,21 @@ fn doctor_names_immutable_directory() {
         .assert_stdout_has(&format!("hint: chattr -i {path}\n"));
 }
 
+#[test]
+fn repair_command_quotes_its_path() {
+    let site = site_with_notes_and_drift();
+    let config = site.read("memory-shepherd.conf");
+    let name = "old $(id)";
+    let moved = config.replace("archive_dir=./archives", &format!("archive_dir=./{name}"));
+    assert_ne!(config, moved);
+    site.write("memory-shepherd.conf", moved);
+    fs::create_dir(site.path(name)).unwrap();
+    fs::set_permissions(site.path(name), fs::Permissions::from_mode(0o755)).unwrap();
+    let path = site.path(name);
+    let hint = format!("hint: chmod 700 '{}'\n", path.display());
+    let _ = site.run(["doctor"]).assert_stdout_has(&hint);
+}
+
 /// The state after a kill between creating the directories above the archive and giving
 /// them to the group; older directories may look the same.
 #[test]

@@ -33,6 +33,7 @@ use crate::archive::Archive;
 use crate::base::digest::Digest;
 use crate::base::durable::{self, NewFile};
 use crate::base::error::{Error, ErrorKind, PathContext, Result};
+use crate::base::invocation::quote_operand;
 use crate::base::quantity::format_count;
 
 /// Sizes that decide when and what compaction moves.
@@ -192,8 +193,8 @@ fn check_replaceable(file: &File, path: &Path) -> Result<()> {
     } else {
         return Ok(());
     };
-    let path = path.display();
-    let message = format!("cannot replace {path}: it is {word}");
+    let message = format!("cannot replace {}: it is {word}", path.display());
+    let path = quote_operand(path);
     Err(Error::new(ErrorKind::Host, message).with_hint(format!(
         "as root, `chattr -{letter} {path}`: the next run moves its older records; until then it \
          grows"
