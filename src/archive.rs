@@ -84,7 +84,7 @@ impl Archive {
     /// one says, or none, would be untrue. A ledger that cannot be read is no error here.
     ///
     /// # Errors
-    /// [`ErrorKind::Host`](crate::base::error::ErrorKind::Host) where it is not there.
+    /// `ErrorKind::Host` where it is not there.
     pub fn check_expected(&self) -> Result<()> {
         let expected = self.expected.as_ref();
         expected.map_or(Ok(()), |expected| expected.check_for_read(&self.root))
@@ -93,7 +93,7 @@ impl Archive {
     /// Checks as [`Archive::check_expected`] does, before a write.
     ///
     /// # Errors
-    /// [`ErrorKind::Host`](crate::base::error::ErrorKind::Host) where it is not there; or its ledger cannot be read.
+    /// `ErrorKind::Host` where it is not there; or its ledger cannot be read.
     pub fn check_expected_for_write(&self) -> Result<()> {
         let expected = self.expected.as_ref();
         expected.map_or(Ok(()), |expected| expected.check_for_write(&self.root))
@@ -108,7 +108,7 @@ impl Archive {
     /// Checks that no other directory has taken the place of a pinned `archive_dir`.
     ///
     /// # Errors
-    /// [`ErrorKind::Host`](crate::base::error::ErrorKind::Host) if one has, or there is none any more; otherwise the system's error.
+    /// `ErrorKind::Host` if one has, or there is none any more; otherwise the system's error.
     pub fn check_root(&self) -> Result<()> {
         self.root_pins.check(&self.root)
     }

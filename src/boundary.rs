@@ -27,9 +27,9 @@
 //!
 //! A wrong boundary from 5 or 6 cannot lose anything, because a reset then archives the whole file.
 //!
-//! What follows from the boundary is here, too: what a memory is against its baseline ([`classify`]),
-//! what it holds after a push ([`select_scratch`]), where lines go that are added to the rules
-//! ([`InsertionPoint`]). Other modules know of separator lines only to name them to people.
+//! The module also owns what follows from the boundary: the comparison of a memory with its baseline
+//! ([`classify`]), the scratch that a push keeps ([`select_scratch`]), and the place of lines that are
+//! added to the rules ([`InsertionPoint`]). Other modules only name separator lines to people.
 
 mod classification;
 mod insertion;

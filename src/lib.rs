@@ -14,7 +14,7 @@
 //! | [`config`] | reads `memory-shepherd.conf` and reports every mistake at once |
 //! | [`archive`] | archive entries: what resets took out of memories |
 //! | [`lint`] | rules about baselines and memories, pure |
-//! | [`boundary`] | finds where in a memory the baseline part ends, and what a push keeps below, pure |
+//! | [`boundary`] | finds where in a memory the baseline part ends, and the scratch that a push keeps, pure |
 //! | [`base`] | durable files, time, digests, foreign text, errors, for all of them |
 //!
 //! `examples/embed.rs` shows the engine in another program: a configuration in code, a reset, its undo.

@@ -1,4 +1,4 @@
-//! What a memory is against its baseline: its boundary, its scratch, and what a reset has to archive.
+//! The comparison of a memory with its baseline: boundary, scratch, and the part that a reset archives.
 
 use std::sync::Arc;
 

@@ -178,10 +178,20 @@ pub(super) fn fit_lists(model: &mut Model) {
             let height = archives_list_height(model);
             let screen = &mut model.archives;
             let (retention, timeline) = (&mut screen.retention, &mut screen.timeline);
-            retention.list = retention.list.fitted(&retention.list_lines()[..], height);
-            retention.detail = (retention.detail).fitted(&retention.detail_lines()[..], height);
-            timeline.list = timeline.list.fitted(timeline.rows(), height);
-            screen.list = screen.list.fitted(&*screen, height);
+            match screen.page {
+                ArchivesPage::RetentionAgent => {
+                    let lines = retention.detail_lines();
+                    retention.detail = retention.detail.fitted(&lines[..], height);
+                }
+                ArchivesPage::Retention => {
+                    let lines = retention.list_lines();
+                    retention.list = retention.list.fitted(&lines[..], height);
+                }
+                _ if timeline.is_open => {
+                    timeline.list = timeline.list.fitted(timeline.rows(), height);
+                }
+                _ => screen.list = screen.list.fitted(&*screen, height),
+            }
         }
         Screen::Log => {
             let height = log_list_height(model);

@@ -1,7 +1,6 @@
 //! The store in files below `archive_dir`: locks, and implementations of the traits of a store.
 
 pub(crate) mod entries;
-pub(crate) mod entry_pins;
 pub(crate) mod holds;
 pub(crate) mod journals;
 pub(in crate::store) mod ledger;

@@ -67,8 +67,8 @@ pub struct RecordSummary<'l> {
     /// Its number.
     #[serde(deserialize_with = "deserialize_seq")]
     pub seq: u64,
-    #[serde(rename = "prev")]
     /// Digest of the line before, without its line feed.
+    #[serde(rename = "prev")]
     pub previous_digest: Digest,
     /// Its run.
     #[serde(borrow)]

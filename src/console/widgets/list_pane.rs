@@ -20,6 +20,14 @@ pub trait KeyedRows<K> {
 
     /// Returns the key of a row; `None` behind the last one.
     fn key(&self, index: usize) -> Option<K>;
+
+    /// Whether a row has this key. A list of very many rows compares them without a copy.
+    fn has_key(&self, index: usize, key: &K) -> bool
+    where
+        K: PartialEq,
+    {
+        self.key(index).as_ref() == Some(key)
+    }
 }
 
 /// A row of a list with a key.
@@ -76,14 +84,6 @@ impl<K> ListPane<K> {
             key: None,
         }
     }
-
-    /// Creates the position of a list whose cursor is on the row of a key, else on the first one.
-    pub fn on(key: K) -> ListPane<K> {
-        ListPane {
-            key: Some(key),
-            ..ListPane::default()
-        }
-    }
 }
 
 impl<K: Clone + PartialEq> ListPane<K> {
@@ -93,10 +93,8 @@ impl<K: Clone + PartialEq> ListPane<K> {
         let count = rows.count();
         // Mostly the rows have not moved.
         let mut indices = [self.cursor].into_iter().chain(0..count);
-        let found = match self.key {
-            None => None,
-            Some(_) => indices.find(|index| rows.key(*index) == self.key),
-        };
+        let key = self.key.as_ref();
+        let found = key.and_then(|key| indices.find(|index| rows.has_key(*index, key)));
         found.unwrap_or(self.cursor.min(count.saturating_sub(1)))
     }
 

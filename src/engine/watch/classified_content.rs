@@ -1,4 +1,4 @@
-//! What a classified memory is for people and records: its state and why, its entry, its drift.
+//! The state of a classified memory with its reason, the kind of its entry, and its drift.
 
 use std::fmt::Display;
 use std::time::Duration;

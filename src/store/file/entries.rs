@@ -8,7 +8,8 @@
 mod directories;
 mod draft;
 mod names;
-pub(crate) mod pins;
+mod pin_changes;
+mod pins;
 #[cfg(test)]
 mod tests;
 
@@ -75,6 +76,7 @@ impl FileEntries {
         self.controller.archive()
     }
 }
+
 impl Entries for FileEntries {
     fn controller(&self) -> &Controller {
         &self.controller

@@ -140,7 +140,7 @@ fn taken_name_gets_a_number() {
 }
 
 #[test]
-fn entries_are_listed_oldest_first_with_the_quarantine() {
+fn list_is_oldest_first_with_the_quarantine() {
     for_each_store(|site| {
         assert!(listed(site.entries(), "scout").is_empty());
         site.put("scout", EntryKind::FullBackup, 2, "");
@@ -316,7 +316,7 @@ fn retired_entry_is_recorded_and_gone() {
 }
 
 #[test]
-fn released_entry_has_two_names_until_the_release_ends() {
+fn released_entry_has_two_names_until_release_ends() {
     for_each_store(|site| {
         let entries = site.entries();
         site.put("scout", EntryKind::Scratch, 0, "- of another run\n");

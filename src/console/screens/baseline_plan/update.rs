@@ -402,7 +402,7 @@ pub fn handle_applied(
             }
             model.log.remember_change(applied.runs, is_undo);
             if let Some(name) = applied.created {
-                model.baselines.list_pane = ListPane::on(name);
+                model.baselines.list_pane.key = Some(name);
             }
             effects.push(Effect::ReadAgents(applied.agents));
         }

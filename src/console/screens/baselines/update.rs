@@ -16,7 +16,7 @@ use crate::console::screens::baselines::state::{
 };
 use crate::console::screens::verify::state::{VerifyRow, VerifyStage};
 use crate::console::text::{ComparedTexts, Comparison, PreparedText};
-use crate::console::widgets::list_pane::{ListPane, step_index};
+use crate::console::widgets::list_pane::step_index;
 use crate::engine::{BaselineList, BaselineVersion};
 
 /// Goes to the list of baselines, with the cursor on the one that the screen is about.
@@ -217,7 +217,7 @@ fn open_comparison(model: &mut Model, request: ComparisonRequest) -> Vec<Effect>
             BaselinesPage::List
         },
     };
-    model.baselines.list_pane = ListPane::on(request.name.clone());
+    model.baselines.list_pane.key = Some(request.name.clone());
     model.baselines.page = BaselinesPage::Comparison;
     model.go_to_screen(Screen::Baselines);
     // The list says whether the file may be pushed.
@@ -295,7 +295,7 @@ pub fn open_versions(model: &mut Model) -> Vec<Effect> {
         name: name.clone(),
         ..VersionsView::default()
     };
-    model.baselines.list_pane = ListPane::on(name.clone());
+    model.baselines.list_pane.key = Some(name.clone());
     model.baselines.page = BaselinesPage::Versions;
     vec![Effect::LoadBaselineVersions(name)]
 }

@@ -23,7 +23,7 @@ const PINS_FILE_NAME: &str = "pins";
 
 /// The pins of an archive. To change them, hold the lock of the pins from before the read until
 /// after the write.
-pub(crate) struct FilePins {
+pub(super) struct FilePins {
     entries: FileEntries,
     lines: Vec<Vec<u8>>,
     pinned_entries: HashSet<PathBuf>,

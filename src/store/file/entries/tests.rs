@@ -271,3 +271,10 @@ fn repeated_release_gives_the_same_name() {
     entries.end_release(&written.path, &released.path).unwrap();
     assert!(entries.find(&released.path).unwrap().is_some());
 }
+
+#[test]
+fn redacted_copy_has_the_usual_mode() {
+    let (_directory, entries, written) = quarantined_entry();
+    let copy = entries.write_redacted_copy(&written.path, b"- n\n");
+    assert_eq!(mode_of(&entries, copy.unwrap().path), 0o644);
+}

@@ -97,9 +97,9 @@ fn compare_with_active(
     if let Some((found, segment)) = difference {
         let error = match found {
             ActiveDifference::Other(seq) if seq == first => {
-                other_rollback_error(files.path(), first, last_seq)
+                other_active_error(files.path(), first, last_seq)
             }
-            _ => older_rollback_error(files.path(), found, segment, last_seq),
+            _ => older_active_error(files.path(), found, segment, last_seq),
         };
         report.rollback_error = Some(error);
     }
@@ -137,7 +137,7 @@ fn check_chain(segment: &Segment) -> Result<()> {
 }
 
 /// Returns the error for an active file that has no record of its segments, which are undamaged.
-fn other_rollback_error(path: &Path, first: u64, last_seq: u64) -> Error {
+fn other_active_error(path: &Path, first: u64, last_seq: u64) -> Error {
     let ledger = path.display();
     let message = format!(
         "the ledger {ledger} is not the one of its segments, which have records up to {last_seq}: its \
@@ -150,7 +150,7 @@ fn other_rollback_error(path: &Path, first: u64, last_seq: u64) -> Error {
 }
 
 /// Returns the error for an active file that segments contradict, which are undamaged.
-fn older_rollback_error(
+fn older_active_error(
     path: &Path,
     difference: ActiveDifference,
     segment: &Segment,

@@ -213,6 +213,10 @@ impl KeyedRows<String> for ItemList {
     fn key(&self, index: usize) -> Option<String> {
         self.shown_item(index).map(|item| item.id.clone())
     }
+
+    fn has_key(&self, index: usize, key: &String) -> bool {
+        self.shown_item(index).is_some_and(|item| item.id == *key)
+    }
 }
 
 impl KeyedRow<HealthFinding> for HealthFinding {

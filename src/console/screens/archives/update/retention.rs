@@ -89,24 +89,24 @@ pub fn handle_loaded(
 fn renew_plan(model: &mut Model) {
     let now = model.now.elapsed;
     let view = &mut model.archives.retention;
-    match &view.overview {
-        None => {}
-        Some(Err(why)) => {
+    let Some(overview) = &view.overview else {
+        return;
+    };
+    match overview.as_ref().map(|it| plan_prune(Arc::clone(it), now)) {
+        Err(why) => {
             view.plan.abandon();
             let why = why.clone();
             model.report_error(why);
         }
-        Some(Ok(overview)) => match plan_prune(Arc::clone(overview), now) {
-            Some(new) => {
-                if view.plan.show(new, expires_same) == PlanChange::Other {
-                    model.report_warning("plan refreshed: what expires has changed");
-                }
+        Ok(None) => {
+            view.plan.abandon();
+            model.report_info("nothing expires any more");
+        }
+        Ok(Some(new)) => {
+            if view.plan.show(new, expires_same) == PlanChange::Other {
+                model.report_warning("plan refreshed: what expires has changed");
             }
-            None => {
-                view.plan.abandon();
-                model.report_info("nothing expires any more");
-            }
-        },
+        }
     }
 }
 
@@ -134,10 +134,10 @@ pub fn open_selected(model: &mut Model) {
 /// to the list.
 pub fn go_back(model: &mut Model) {
     let screen = &mut model.archives;
+    let had_plan = screen.retention.plan.abandon();
     screen.page = match screen.page {
-        _ if screen.retention.plan.abandon() => ArchivesPage::Retention,
-        ArchivesPage::RetentionAgent => ArchivesPage::Retention,
-        _ => ArchivesPage::List,
+        ArchivesPage::Retention if !had_plan => ArchivesPage::List,
+        _ => ArchivesPage::Retention,
     };
 }
 

@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
+use super::FileEntries;
+use super::pins::FilePins;
 use crate::base::error::Result;
 use crate::store::entries::{Entries, Pins};
-use crate::store::file::entries::FileEntries;
-use crate::store::file::entries::pins::FilePins;
 use crate::store::file::lock::ArchiveLock;
 use crate::store::record::{MAX_NAMES_PER_RECORD, Operation, RunEvent, new_run_id};
 
