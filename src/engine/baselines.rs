@@ -20,6 +20,9 @@ pub(super) mod seal_plan;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use saved_versions::SavedVersions;
+
+use crate::base::digest::Digest;
 use crate::baseline::signatures::SealVerifier;
 use crate::engine::context::Context;
 use crate::engine::shared_memories::SharedMemories;
@@ -28,6 +31,8 @@ use crate::engine::shared_memories::SharedMemories;
 pub struct Baselines {
     context: Arc<Context>,
     seal_verifier: SealVerifier,
+    /// The known versions up to a record of the ledger, by its number and digest.
+    latest_known: Mutex<Option<((u64, Digest), SavedVersions)>>,
 }
 
 /// Replaces baseline files: saves, and recovers interrupted ones.
@@ -104,6 +109,7 @@ impl BaselineServices {
         let baselines = Arc::new(Baselines {
             context: Arc::clone(context),
             seal_verifier: SealVerifier::new(context.controller(), context.holds()),
+            latest_known: Mutex::default(),
         });
         let files = Arc::new(BaselineFiles {
             context: Arc::clone(context),

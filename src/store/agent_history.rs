@@ -12,7 +12,7 @@ use crate::store::record::{FileChange, FileState, LastRun, LedgerPosition, Outco
 use crate::transport::ObjectId;
 
 /// Maximum number of earlier versions of its baseline that are tried on a memory.
-const MAX_EARLIER_VERSIONS: usize = 8;
+pub(crate) const MAX_EARLIER_VERSIONS: usize = 8;
 
 /// Attributes with more bytes of extended attributes than this are long.
 const LONG_ATTRIBUTES_BYTES: usize = 1024;

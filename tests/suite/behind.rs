@@ -6,7 +6,7 @@ use std::time::Duration;
 use memory_shepherd::archive::EntryKind;
 use memory_shepherd::base::diff::drift::LineChange;
 use memory_shepherd::base::digest::Digest;
-use memory_shepherd::engine::{Outcome, State, UndoMode};
+use memory_shepherd::engine::{Outcome, SealScope, State, UndoMode};
 
 use super::world::{BASELINE, World, apply_plan};
 
@@ -25,6 +25,32 @@ fn untouched_memory_of_old_version_is_behind() {
     world.set_baseline("scout", "# Rules\n\n- be kind\n\n---\n");
     world.write_memory("scout", BASELINE.replace("brief", "exact"));
     assert_eq!(world.observe("scout").state, State::Drifted);
+}
+
+#[test]
+fn unreset_memory_of_sealed_version_is_behind() {
+    let world = World::new(&["scout"]);
+    world.write_memory("scout", format!("{BASELINE}- note\n"));
+    let seal = || {
+        let engine = world.engine();
+        let plan = engine.seals().plan_seal(&SealScope::All, false).unwrap();
+        engine.seals().apply_seal(&plan, None).unwrap();
+    };
+    seal();
+    world.set_baseline("scout", BASELINE.replace("brief", "exact"));
+    seal();
+    let seen = world.observe("scout");
+    assert_eq!(seen.state, State::Behind, "{}", seen.reason);
+    assert_eq!(seen.content.unwrap().scratch_lines, 1);
+    // An edit of the agent is measured against what the baseline is now.
+    world.write_memory("scout", BASELINE.replace("brief", "rude"));
+    let seen = world.observe("scout");
+    assert_eq!(seen.state, State::Drifted);
+    assert_eq!(seen.reason, "rules edited: L4");
+    world.write_memory("scout", format!("{BASELINE}- note\n"));
+    world.reset().assert_ok();
+    let recorded = world.read_records().pop().unwrap().event;
+    assert_eq!(recorded.change.entry.unwrap().kind, EntryKind::Scratch);
 }
 
 #[test]

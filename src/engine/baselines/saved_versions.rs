@@ -4,8 +4,8 @@
 //! that another program has changed saves the stranger's lines with his own, perhaps unseen: such a
 //! version is not known here, whichever program saved it, until a seal accepts it by name.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError};
 
 use super::accepted_seal::AcceptedSeal;
 use crate::base::digest::Digest;
@@ -15,7 +15,7 @@ use crate::config::Agent;
 use crate::engine::baselines::Baselines;
 use crate::engine::baselines::catalog::SEALED_VERSION_NOTE;
 use crate::lint;
-use crate::store::agent_history::AgentHistory;
+use crate::store::agent_history::{AgentHistory, MAX_EARLIER_VERSIONS};
 use crate::store::record::{FileState, Operation, Outcome, RunEvent};
 
 /// Begins the note of a save with lines that another program wrote.
@@ -36,8 +36,8 @@ struct BaselineTrail {
     sealed: Option<Digest>,
     /// The version that was made from a known one, or put back, last since the last seal.
     last_saved: Option<Digest>,
-    /// All versions that were ever sealed or made from known ones.
-    known: HashSet<Digest>,
+    /// All versions that were ever sealed or made from known ones, oldest first.
+    known: Vec<Digest>,
     /// The last edit of a sealed version, through all saves since.
     edit: Option<SealedEdit>,
 }
@@ -51,6 +51,12 @@ struct SealedEdit {
 }
 
 impl BaselineTrail {
+    /// Adds a known version as the newest one.
+    fn add_known(&mut self, version: Digest) {
+        self.known.retain(|known| *known != version);
+        self.known.push(version);
+    }
+
     /// Whether an edit may begin with a version. Older ones were replaced for a reason: a user who can
     /// write `baseline_dir` can put one back.
     fn is_current(&self, version: Digest) -> bool {
@@ -73,7 +79,9 @@ impl BaselineTrail {
             (Operation::Seal, _, sealed) => {
                 let edit = self.edit.take();
                 let edit = edit.filter(|edit| Some(edit.saved) == sealed);
-                self.known.extend(edit.map(|edit| edit.base));
+                if let Some(edit) = edit {
+                    self.add_known(edit.base);
+                }
             }
             _ => self.edit = None,
         }
@@ -107,6 +115,13 @@ impl SavedVersions {
         trail.is_some_and(|it| it.last_saved == Some(version) && !it.is_sealed_elsewhere())
     }
 
+    /// Returns the known versions of a baseline, newest first.
+    fn known_newest_first(&self, name: &str) -> impl Iterator<Item = Digest> {
+        let trail = self.baselines.get(name);
+        let known = trail.map_or(&[][..], |trail| &trail.known);
+        known.iter().rev().copied()
+    }
+
     /// Follows the next event of a baseline. `is_before_seal`: it is older than the accepted seal.
     fn follow(&mut self, name: String, event: &RunEvent, is_before_seal: bool) {
         // It says what was left beside the file, and nothing of the file.
@@ -126,8 +141,10 @@ impl SavedVersions {
         if is_sealed {
             trail.sealed = event.baseline;
         }
-        if is_sealed || is_made {
-            trail.known.extend(event.baseline);
+        if (is_sealed || is_made)
+            && let Some(version) = event.baseline
+        {
+            trail.add_known(version);
         }
         let is_saved = is_made && !is_of_seal && !is_before_seal;
         trail.last_saved = event.baseline.filter(|_| is_saved);
@@ -209,20 +226,53 @@ impl Baselines {
         Some(agent.cut_baseline(bytes.to_vec()))
     }
 
-    /// Returns the versions that runs pushed to an agent or found in its memory, newest first. One
-    /// that is the current baseline stays in its place: a drifted memory is measured against what
-    /// was pushed last.
+    /// Returns the versions that an agent's memory may have, newest first: those that runs pushed or found
+    /// in it, and before the first run the known ones of its baseline.
+    pub(in crate::engine) fn earlier_digests(
+        &self,
+        agent: &Agent,
+        history: &AgentHistory,
+    ) -> Vec<Digest> {
+        let Some(name) = agent
+            .baseline()
+            .filter(|_| history.pushed_versions.is_empty())
+        else {
+            return history.pushed_versions.clone();
+        };
+        let head = self.context.ledger().known_head();
+        let mut latest = self
+            .latest_known
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if latest.as_ref().is_none_or(|(at, _)| *at != head) {
+            *latest = self.known_versions().ok().map(|known| (head, known));
+        }
+        let known = latest.as_ref().map(|(_, known)| known);
+        let versions = known.into_iter().flat_map(|it| it.known_newest_first(name));
+        versions.take(MAX_EARLIER_VERSIONS).collect()
+    }
+
+    /// Loads [earlier versions](Self::earlier_digests) of an agent's baseline. A drifted memory is
+    /// measured against the first: what was pushed last, or before the first run the current baseline.
     pub(in crate::engine) fn earlier_versions(
         &self,
         agent: &Agent,
         history: &AgentHistory,
         current: Option<&Arc<Baseline>>,
     ) -> Vec<Arc<Baseline>> {
-        let version = |digest: &Digest| match current {
-            Some(current) if current.digest() == *digest => Some(Arc::clone(current)),
-            _ => self.load_version(agent, *digest).map(Arc::new),
+        let is_first_run = history.pushed_versions.is_empty();
+        let version = |digest: Digest| match current {
+            Some(current) if current.digest() == digest => {
+                (!is_first_run).then(|| Arc::clone(current))
+            }
+            _ => self.load_version(agent, digest).map(Arc::new),
         };
-        history.pushed_versions.iter().filter_map(version).collect()
+        let first = current.filter(|_| is_first_run).map(Arc::clone);
+        let digests = self.earlier_digests(agent, history);
+        first
+            .into_iter()
+            .chain(digests.into_iter().filter_map(version))
+            .collect()
     }
 
     /// Returns the operator parts of a pushed version and of the current baseline of an agent;

@@ -33,7 +33,8 @@ pub(in crate::engine) struct ContentKey {
     pub stamp: Stamp,
     /// The version that the memory is measured against.
     pub baseline: Digest,
-    pub pushed_versions: Vec<Digest>,
+    /// The versions that the memory may have.
+    pub earlier_versions: Vec<Digest>,
 }
 
 struct CachedContent {
@@ -233,7 +234,7 @@ mod tests {
         ContentKey {
             stamp: stamp(),
             baseline: Digest::ZERO,
-            pushed_versions: Vec::new(),
+            earlier_versions: Vec::new(),
         }
     }
 

@@ -103,6 +103,8 @@ struct ObservationSubject<'c> {
     agent: &'c Agent,
     generation: u64,
     history: AgentHistory,
+    /// See [`Baselines::earlier_digests`].
+    earlier_digests: Vec<Digest>,
     ledger_error: Option<String>,
     baseline: Result<Arc<Baseline>, BaselineRefusal>,
     /// See [`ObservationSubject::earlier_versions`].
@@ -121,7 +123,7 @@ impl ObservationSubject<'_> {
         baseline.or_else(|| self.earlier_versions().first())
     }
 
-    /// The pushed versions that can be read; a memory whose content is known needs none.
+    /// The earlier versions that can be read; a memory whose content is known needs none.
     fn earlier_versions(&self) -> &[Arc<Baseline>] {
         self.earlier_versions.get_or_init(|| {
             let current = self.baseline.as_ref().ok();
@@ -133,7 +135,7 @@ impl ObservationSubject<'_> {
 
     /// Whether each pushed version can be read.
     fn are_earlier_versions_known(&self) -> bool {
-        self.earlier_versions().len() == self.history.pushed_versions.len()
+        self.earlier_versions().len() >= self.history.pushed_versions.len()
     }
 
     /// The reference baseline, or an empty one.
@@ -146,7 +148,7 @@ impl ObservationSubject<'_> {
         ContentKey {
             stamp,
             baseline: self.reference_or_empty().digest(),
-            pushed_versions: self.history.pushed_versions.clone(),
+            earlier_versions: self.earlier_digests.clone(),
         }
     }
 }
@@ -443,6 +445,7 @@ impl Observer {
             observer: self,
             agent,
             generation,
+            earlier_digests: self.baselines.earlier_digests(agent, &history),
             history,
             ledger_error,
             baseline: loaded,

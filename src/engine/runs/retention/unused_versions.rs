@@ -114,8 +114,9 @@ impl Retention {
         used.extend(self.baselines.sealed_digests()?);
         let mut files = HashSet::new();
         for agent in &self.context.config().agents {
-            let pushed = self.context.history(&agent.name)?.pushed_versions;
-            used.extend(pushed.into_iter().take(KEPT_PUSHED_VERSIONS));
+            let history = self.context.history(&agent.name)?;
+            let earlier = self.baselines.earlier_digests(agent, &history);
+            used.extend(earlier.into_iter().take(KEPT_PUSHED_VERSIONS));
             // No reset pushes a file that cannot be read.
             if let Some(name) = agent.baseline()
                 && files.insert(name)
