@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use chrono::{DateTime, FixedOffset};
 use memory_shepherd::archive::DiskSpace;
-use memory_shepherd::base::clock::Clock;
+use memory_shepherd::base::clock::{Clock, SystemClock};
 use memory_shepherd::base::error::{Error, ErrorKind};
 use memory_shepherd::engine::{
     Engine, EngineSetup, Hold, HolderLock, HolderLockKind, RunReport, State, Trigger, UndoMode,
@@ -704,6 +704,24 @@ fn deliveries_of_a_process_end_after_thirty_seconds() {
     assert_eq!(rest.sent.len(), done.waiting);
 }
 
+/// The world's date, with waits that take real time: on the clock of a test, a few waiting threads pass
+/// the time limits of a lock within milliseconds.
+struct RealWaitClock(Arc<TestClock>);
+
+impl Clock for RealWaitClock {
+    fn now(&self) -> DateTime<FixedOffset> {
+        self.0.now()
+    }
+
+    fn instant(&self) -> Instant {
+        SystemClock.instant()
+    }
+
+    fn sleep(&self, duration: Duration) {
+        SystemClock.sleep(duration);
+    }
+}
+
 #[test]
 fn processes_at_once_send_an_event_once() {
     let alerted = AlertedWorld::new("on = drifted");
@@ -711,7 +729,12 @@ fn processes_at_once_send_an_event_once() {
         alerted.drift(agent);
         alerted.observe(agent);
     }
-    let engines: Vec<Engine> = (0..8).map(|_| alerted.world.engine()).collect();
+    let world = &alerted.world;
+    let engine = || {
+        let clock = Arc::new(RealWaitClock(Arc::clone(&world.clock)));
+        world.engine_with_clock(clock, world.local_transport())
+    };
+    let engines: Vec<Engine> = (0..8).map(|_| engine()).collect();
     std::thread::scope(|scope| {
         for engine in &engines {
             scope.spawn(|| alerted.deliver(engine, None));
