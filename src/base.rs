@@ -23,6 +23,7 @@ pub mod error;
 pub mod file_systems;
 pub mod invocation;
 pub mod moment;
+pub mod process_rights;
 pub(crate) mod program;
 pub mod quantity;
 pub mod reset_interval;

@@ -80,7 +80,6 @@ pub use baselines::{BaselineCatalog, BaselineEdits, BaselineFiles, Baselines, Gu
 pub use context::{Context, EngineSetup};
 pub use file_owner::FileOwner;
 pub use layouts::{LayoutMemories, LayoutMemory};
-pub use probe::{CAP_CHOWN, CAP_LEASE, has_capability};
 use records::RecordServices;
 pub use records::archive_growth::ArchiveGrowth;
 pub use records::last_success::{RunCounts, TimedReset};

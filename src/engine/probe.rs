@@ -1,7 +1,7 @@
 //! Probes of the kernel and of the archive's file system: tries operations that resets rely on, on
 //! files that are removed at once.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd};
 
 use rustix::fs::{Mode, OFlags};
@@ -17,22 +17,6 @@ pub struct FileSupport {
     pub has_unnamed_files: bool,
     /// A lease on a file is granted.
     pub has_leases: bool,
-}
-
-/// Bit of the capability to change the owner of any file (capabilities(7)).
-pub const CAP_CHOWN: u32 = 0;
-/// Bit of the capability to change the immutable flag of a file.
-pub const CAP_LINUX_IMMUTABLE: u32 = 9;
-/// Bit of the capability to take leases on any file.
-pub const CAP_LEASE: u32 = 28;
-
-/// Returns whether this process has a capability, by its bit; `None` without /proc.
-pub fn has_capability(bit: u32) -> Option<bool> {
-    let status = fs::read_to_string("/proc/self/status").ok()?;
-    let mut lines = status.lines();
-    let mask = lines.find_map(|line| line.strip_prefix("CapEff:"))?;
-    let mask = u64::from_str_radix(mask.trim(), 16).ok()?;
-    Some(mask & (1 << bit) != 0)
 }
 
 impl Context {

@@ -3,11 +3,15 @@
 
 use std::collections::BTreeMap;
 
+use rustix::thread::CapabilitySet;
+
 use super::directories::write_obstacle;
 use super::{DoctorReport, FleetSubject};
+use crate::base::error::Error;
+use crate::base::process_rights::has_capability;
 use crate::cli::output::format_count;
 use crate::config::Agent;
-use crate::engine::{CAP_CHOWN, CAP_LEASE, Engine, has_capability};
+use crate::engine::Engine;
 
 pub(super) fn check_kernel(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
     let engine = fleet.engine;
@@ -62,8 +66,22 @@ fn probe_archive(report: &mut DoctorReport, engine: &Engine) {
     }
 }
 
-/// Checks the capabilities that the files of other users need.
+/// Checks that files of other users and groups can be replaced, and their writers detected.
 fn check_capabilities(report: &mut DoctorReport, engine: &Engine, agents: &[&Agent], uid: u32) {
+    let refused: Vec<Error> = agents
+        .iter()
+        .filter_map(|agent| engine.memory_checks().ownership_refusal(agent))
+        .collect();
+    if let Some(first) = refused.first() {
+        report.add_error(first);
+    }
+    if refused.len() > 1 {
+        let more = format_count(refused.len() - 1, "more agent");
+        report.add_failure(
+            format!("cannot replace the memories of {more}, for the same reason"),
+            "run resets as root, or as the agents' user",
+        );
+    }
     let memory_owner = |agent: &Agent| engine.context().memory_owners(agent).first().copied();
     let others = agents
         .iter()
@@ -73,26 +91,18 @@ fn check_capabilities(report: &mut DoctorReport, engine: &Engine, agents: &[&Age
         return;
     }
     let agents = format_count(number, "agent");
-    if has_capability(CAP_CHOWN) == Some(false) {
-        report.add_failure(
-            format!(
-                "files of {agents} belong to other users, and the process lacks CAP_CHOWN: it \
-                 cannot reset them"
-            ),
-            "run resets as root or as the agents' user",
-        );
-    }
-    match has_capability(CAP_LEASE) {
-        Some(false) => report.add_warning(
+    if has_capability(CapabilitySet::LEASE) {
+        report.add_ok(format!(
+            "CAP_LEASE covers files of {agents} that belong to other users"
+        ));
+    } else {
+        report.add_warning(
             format!(
                 "files of {agents} belong to other users, and the process lacks CAP_LEASE: \
                  late writers cannot be detected"
             ),
             "run resets as root, or give the service AmbientCapabilities=CAP_LEASE",
-        ),
-        _ => report.add_ok(format!(
-            "CAP_LEASE covers files of {agents} that belong to other users"
-        )),
+        );
     }
 }
 

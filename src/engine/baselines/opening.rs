@@ -3,12 +3,15 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use rustix::thread::CapabilitySet;
+
 use super::seal::SealReport;
 use super::seal_plan::{SealPlan, SealScope};
 use crate::base::digest::Digest;
 use crate::base::durable;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::invocation::quote_operand;
+use crate::base::process_rights::has_capability;
 use crate::baseline::seal::{SealFiles, is_baseline_name};
 use crate::baseline::{InspectedBaseline, WriterWait};
 use crate::config::{Protection, SealRequirement};
@@ -17,7 +20,6 @@ use crate::engine::baselines::catalog::SEALED_VERSION_NOTE;
 use crate::engine::baselines::drafts::FoundDrafts;
 use crate::engine::baselines::file::BaselineFile;
 use crate::engine::baselines::save::BaselineWriter;
-use crate::engine::probe;
 use crate::store::record::{Operation, Outcome};
 
 /// A baseline that an editor opens.
@@ -156,8 +158,8 @@ impl BaselineEdits {
     /// Returns why a save cannot unlock an immutable baseline, and the commands that do. None if it
     /// can, and if the file is not immutable.
     pub fn unlock_refusal(&self, name: &str) -> Option<String> {
-        let is_refused = self.is_baseline_immutable(name)
-            && probe::has_capability(probe::CAP_LINUX_IMMUTABLE) == Some(false);
+        let is_refused =
+            self.is_baseline_immutable(name) && !has_capability(CapabilitySet::LINUX_IMMUTABLE);
         is_refused.then(|| {
             let commands = durable::flag_commands(&self.files.baseline_file_path(name));
             format!("{name} is immutable, which only root may change; {commands}")

@@ -416,6 +416,7 @@ impl Planner {
         if let SwapForecast::Refused(error) = forecast {
             return Err(error);
         }
+        properties.ownership_refusal.map_or(Ok(()), Err)?;
         notes.extend(
             seen.special_file
                 .as_ref()

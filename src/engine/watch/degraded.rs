@@ -93,6 +93,13 @@ impl MemoryChecks {
         }
     }
 
+    /// Returns why this process may not give a new file the owner and the group of an agent's memory; none
+    /// where it may, or where the directory cannot be opened.
+    pub fn ownership_refusal(&self, agent: &Agent) -> Option<Error> {
+        let directory = self.context.open_directory(agent).ok()?;
+        directory.properties().ok()?.ownership_refusal
+    }
+
     /// Returns why processes that write an agent's memory cannot be detected, whatever rights
     /// this process has; none where they can, or where the directory cannot be opened.
     pub fn undetectable_writers_reason(&self, agent: &Agent) -> Option<String> {

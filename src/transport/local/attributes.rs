@@ -6,7 +6,9 @@ use std::path::Path;
 use rustix::fs::{self, Mode, XattrFlags};
 use rustix::io::Errno;
 
+use super::swap_forecast::ownership_error;
 use crate::base::error::{Error, PathContext};
+use crate::base::process_rights::describe_refused_owner;
 use crate::transport::xattrs::keep_xattrs_within_limit;
 use crate::transport::{Attributes, Xattr};
 
@@ -123,14 +125,13 @@ pub(super) fn apply_attributes(
     if (stat.st_uid, stat.st_gid) != (attributes.uid, attributes.gid) {
         let uid = (stat.st_uid != attributes.uid).then(|| fs::Uid::from_raw(attributes.uid));
         let gid = (stat.st_gid != attributes.gid).then(|| fs::Gid::from_raw(attributes.gid));
-        fs::fchown(file, uid, gid)
-            .with_path("set the owner of", memory)
-            .map_err(|error| {
-                error.with_hint(format!(
-                    "run as root, or as the owner of the file (user id {})",
-                    attributes.uid
-                ))
-            })?;
+        let given = fs::fchown(file, uid, gid);
+        if given == Err(Errno::PERM)
+            && let Some(owner) = describe_refused_owner(attributes.uid, attributes.gid)
+        {
+            return Err(ownership_error(memory, &owner));
+        }
+        given.with_path("set the owner of", memory)?;
     }
     fs::fchmod(file, Mode::from_raw_mode(attributes.mode)).with_path("set the mode of", memory)?;
     // A security module may have set the right label already.

@@ -14,6 +14,7 @@ use super::{LocalDirectory, MAX_TAKE_AWAY_ATTEMPTS};
 use crate::base::durable::NewFile;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::invocation::quote_operand;
+use crate::base::process_rights::describe_refused_owner;
 use crate::transport::{
     Attributes, FailureCause, MemoryDirectory, ObjectId, SwapMethod, SwapOutcome, TransportError,
     new_memory_mode,
@@ -33,9 +34,16 @@ impl LocalDirectory {
         // The directory's default access control list appears on a new file. Users and groups that
         // it names may write; all others may not, whatever it says.
         let new = self.create_run_file(run, Mode::from_raw_mode(0o664))?;
+        let created = fstat(new.file(), &self.directory.path)?;
+        let may_give_group = describe_refused_owner(created.st_uid, stat.st_gid).is_none();
         Ok(Attributes {
             uid: stat.st_uid,
-            gid: stat.st_gid,
+            // A user may own a directory of a group that it is not in.
+            gid: if may_give_group {
+                stat.st_gid
+            } else {
+                created.st_gid
+            },
             mode: new_memory_mode(stat.st_mode),
             xattrs: read_xattrs(&XattrAccess::File(new.file()))
                 .or_refused("read the attributes of a new file in", &self.directory.path)?

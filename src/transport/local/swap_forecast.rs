@@ -10,6 +10,7 @@ use super::errors::refused_error;
 use super::open_directory::OpenDirectory;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::invocation::quote_operand;
+use crate::base::process_rights::describe_refused_owner;
 use crate::transport::{SwapForecast, TransportError};
 
 impl OpenDirectory {
@@ -52,6 +53,16 @@ impl OpenDirectory {
         }
     }
 
+    /// Returns why this process may not give a new file the owner and the group of the memory at `name`;
+    /// none where it may, and for a mount point, which is written in place.
+    pub(super) fn find_ownership_refusal(&self, name: &OsStr) -> Option<Error> {
+        let found = self.statx(name)?;
+        let is_replaced = FileType::from_raw_mode(found.stx_mode.into()) == FileType::RegularFile
+            && !found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
+        let owner = is_replaced.then(|| describe_refused_owner(found.stx_uid, found.stx_gid))??;
+        Some(ownership_error(&self.path_of(name), &owner))
+    }
+
     /// Returns the forecast's reason in place of `error`, where there is one.
     pub(super) fn explain_swap_error(&self, name: &OsStr, error: Error) -> TransportError {
         refused_error(match self.forecast_from_flags(name) {
@@ -63,7 +74,13 @@ impl OpenDirectory {
     /// Returns the status of `name`, or of the directory itself for an empty name.
     fn statx(&self, name: &OsStr) -> Option<Statx> {
         let how = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::EMPTY_PATH;
-        fs::statx(&self.fd, name, how, StatxFlags::TYPE).ok()
+        fs::statx(
+            &self.fd,
+            name,
+            how,
+            StatxFlags::TYPE | StatxFlags::UID | StatxFlags::GID,
+        )
+        .ok()
     }
 }
 
@@ -80,6 +97,17 @@ fn immutability_flags(found: &Statx) -> Option<(&'static str, &'static str)> {
         (false, true) => Some(("append-only", "a")),
         (false, false) => None,
     }
+}
+
+/// The error for a memory whose owner or group, as [`describe_refused_owner`] returns it, this process may
+/// not give to a new file.
+pub(super) fn ownership_error(memory: &Path, owner: &str) -> Error {
+    let message = format!(
+        "cannot replace {}: it belongs to {owner}, which this process may not give to a new file",
+        memory.display()
+    );
+    Error::new(ErrorKind::Host, message)
+        .with_hint("run as root, or as the user of the file and a member of its group")
 }
 
 fn cannot_replace_error(memory: &Path, causes: &[String], commands: &[String]) -> Error {

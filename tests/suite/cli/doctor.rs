@@ -1,7 +1,7 @@
 //! Findings of `doctor`, and their absence on a sound fleet.
 
 use std::io::Write;
-use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::os::unix::process::CommandExt;
 
 use super::*;
@@ -410,27 +410,65 @@ fn doctor_names_future_record_with_remedy() {
         .assert_stdout_has("which has not come yet; retention does not go by it");
 }
 
+/// Gives a whole site to a user and the group of the same number.
+fn give_to_user(site: &Site, id: u32) {
+    let owner = format!("{id}:{id}");
+    let mut command = std::process::Command::new("chown");
+    assert!(
+        command
+            .args(["-R", &owner])
+            .arg(&site.dir)
+            .status()
+            .unwrap()
+            .success()
+    );
+}
+
 #[test]
-fn doctor_says_that_files_of_others_need_chown() {
+fn plan_and_doctor_name_an_owner_not_to_be_given() {
+    if !rustix::process::geteuid().is_root() {
+        return skip_unsupported("files of other users (not root)");
+    }
+    let owners = [
+        ((4711, 4712), "user id 4711"),
+        ((4712, 4711), "group id 4711"),
+    ];
+    for ((uid, gid), owner) in owners {
+        let site = site_with_notes_and_drift();
+        give_to_user(&site, 4712);
+        chown(site.path(MONITOR_MEMORY), Some(uid), Some(gid)).unwrap();
+        let run = |arguments: &[&str]| {
+            let mut command = std::process::Command::new(PROGRAM_PATH);
+            command.uid(4712).gid(4712).current_dir(&site.dir);
+            let output = command.args(arguments).output().unwrap();
+            [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned())
+        };
+        let refusal =
+            format!("it belongs to {owner}, which this process may not give to a new file");
+        let [doctor, _] = run(&["doctor"]);
+        assert!(doctor.contains(&refusal), "{doctor}");
+        let [plan, error] = run(&["reset", "monitor-bot", "--dry-run"]);
+        assert!(format!("{plan}{error}").contains(&refusal), "{plan}{error}");
+    }
+}
+
+/// The user of the memory's directory need not be in the directory's group.
+#[test]
+fn memory_in_directory_of_foreign_group_is_created() {
     if !rustix::process::geteuid().is_root() {
         return skip_unsupported("files of other users (not root)");
     }
     let site = site_with_notes_and_drift();
-    chown(site.path(MONITOR_MEMORY), Some(4711), Some(4711)).unwrap();
-    let everyone = fs::Permissions::from_mode(0o755);
-    fs::set_permissions(&site.dir, everyone).unwrap();
+    give_to_user(&site, 4712);
+    let memory = site.path(MONITOR_MEMORY);
+    chown(memory.parent().unwrap(), Some(4712), Some(4711)).unwrap();
+    fs::remove_file(&memory).unwrap();
     let mut command = std::process::Command::new(PROGRAM_PATH);
-    command
-        .uid(4712)
-        .gid(4712)
-        .current_dir(&site.dir)
-        .arg("doctor");
-    let output = command.output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(
-        text.contains("lacks CAP_CHOWN: it cannot reset them"),
-        "{text}"
-    );
+    command.uid(4712).gid(4712).current_dir(&site.dir);
+    let output = command.args(["reset", "monitor-bot"]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let created = fs::metadata(&memory).unwrap();
+    assert_eq!((created.uid(), created.gid()), (4712, 4712));
 }
 
 #[test]
