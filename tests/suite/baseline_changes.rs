@@ -86,7 +86,7 @@ fn half_done_change_is_never_seen_as_tampering() {
         look_during_change(&sealed_world(), name, |engine| look(engine));
     };
     look("scout.md", &|engine| {
-        assert_eq!(state_of(engine, "scout"), State::Drifted);
+        assert_eq!(state_of(engine, "scout"), State::Behind);
     });
     look("scout.md", &|engine| {
         let agents = engine.config().agents.iter().collect::<Vec<_>>();

@@ -6,7 +6,7 @@ use std::path::Path;
 use rustix::fs::{self, Mode, XattrFlags};
 use rustix::io::Errno;
 
-use super::swap_forecast::ownership_error;
+use super::errors::ownership_error;
 use crate::base::error::{Error, PathContext};
 use crate::base::process_rights::describe_refused_owner;
 use crate::transport::xattrs::keep_xattrs_within_limit;

@@ -43,3 +43,14 @@ pub(super) fn replaced_error(path: &Path) -> TransportError {
             .with_hint("nothing was lost; run the command again"),
     )
 }
+
+/// The error for a memory whose owner or group, as [`describe_refused_owner`] returns it, this process may
+/// not give to a new file.
+pub(super) fn ownership_error(memory: &Path, owner: &str) -> Error {
+    let message = format!(
+        "cannot replace {}: it belongs to {owner}, which this process may not give to a new file",
+        memory.display()
+    );
+    Error::new(ErrorKind::Host, message)
+        .with_hint("run as root, or as the user of the file and a member of its group")
+}

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use rustix::fs::{self, AtFlags, FileType, StatVfsMountFlags, Statx, StatxAttributes, StatxFlags};
 
-use super::errors::refused_error;
+use super::errors::{ownership_error, refused_error};
 use super::open_directory::OpenDirectory;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::invocation::quote_operand;
@@ -97,17 +97,6 @@ fn immutability_flags(found: &Statx) -> Option<(&'static str, &'static str)> {
         (false, true) => Some(("append-only", "a")),
         (false, false) => None,
     }
-}
-
-/// The error for a memory whose owner or group, as [`describe_refused_owner`] returns it, this process may
-/// not give to a new file.
-pub(super) fn ownership_error(memory: &Path, owner: &str) -> Error {
-    let message = format!(
-        "cannot replace {}: it belongs to {owner}, which this process may not give to a new file",
-        memory.display()
-    );
-    Error::new(ErrorKind::Host, message)
-        .with_hint("run as root, or as the user of the file and a member of its group")
 }
 
 fn cannot_replace_error(memory: &Path, causes: &[String], commands: &[String]) -> Error {
