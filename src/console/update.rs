@@ -595,8 +595,10 @@ fn handle_config_adopted(
             model.agent = model.agent.for_agent(row.name.clone());
             model.agent.is_text_due = true;
         }
-        let saved = known.and_then(|known| known.observation_to_save().cloned());
-        row.saved_observation = saved.map(Box::new);
+        if let Some(known) = known {
+            row.saved_observation = known.observation_to_save().cloned().map(Box::new);
+            row.observation_before_reload = known.observation.or(known.observation_before_reload);
+        }
         row
     };
     model.rows = rows.into_iter().map(new).collect();
