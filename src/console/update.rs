@@ -556,6 +556,7 @@ fn apply_observation(model: &mut Model, mut seen: Observation, changes: &mut Obs
             is_ledger_back || old.last_run != seen.last_run || old.baseline != seen.baseline
         });
         changes.are_texts_outdated |= model.agent.agent == seen.agent;
+        archives::update::handle_read_memory(model, &seen);
         if let Some(view) = model.reset.plan.shown() {
             // What it skips because of a lock or a lost host may be possible now.
             changes.is_plan_affected |= view.plan.agents().any(|it| it == seen.agent);
