@@ -278,6 +278,9 @@ pub fn inspect_baseline(verifier: &SealVerifier, agent: &Agent) -> Result<Inspec
     })
 }
 
+/// Beginning of the reason why a baseline without a file cannot be read.
+pub const MISSING_BASELINE_REASON: &str = "the baseline is missing";
+
 /// Maximum number of lines that a message about placeholders names.
 const MAX_NAMED_LINES: usize = 10;
 
@@ -328,10 +331,10 @@ pub fn read_file(path: &Path) -> Result<Vec<u8>> {
     let file = match fs::openat(&directory, name, flags, Mode::empty()) {
         Ok(file) => file,
         Err(Errno::NOENT) => {
-            let message = format!("the baseline is missing: {}", path.display());
+            let message = format!("{MISSING_BASELINE_REASON}: {}", path.display());
             return Err(Error::new(ErrorKind::Conflict, message).with_hint(
-                "`baseline restore NAME` puts back its last version; else write it, or correct \
-                 `baseline` in the config",
+                "`baseline restore NAME` puts back its last version, `baseline new NAME` creates \
+                 it; or correct `baseline` in the config",
             ));
         }
         Err(Errno::LOOP) => {

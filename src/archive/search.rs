@@ -10,7 +10,7 @@ mod words;
 pub use matcher::{HitLine, MAX_PLACES, TextHits};
 pub use query::{
     EntryFacts, EntryFilter, Pattern, Phrase, Query, QueryChange, QueryError, RelaxedQuery, Source,
-    TextTerm, describe_query, relax_query,
+    TextTerm, describe_query, matches_name, relax_query,
 };
 pub use similar::{SimilarWord, Vocabulary, is_vocabulary_word};
 pub use words::for_each_word;

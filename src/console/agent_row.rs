@@ -21,6 +21,8 @@ pub struct AgentRow {
     pub layout: Option<AgentLayout>,
     /// Current observation; `None` until it is read.
     pub observation: Option<Box<Observation>>,
+    /// Observation by the previous config of this session, until the agent is read by the current one.
+    pub observation_before_reload: Option<Box<Observation>>,
     /// Last observation with a readable memory, unless the current one has one.
     pub last_readable: Option<Box<Observation>>,
     /// Observation saved by the previous session, until the memory is read.
@@ -37,6 +39,7 @@ impl AgentRow {
             baseline: agent.baseline().map(str::to_string),
             layout: agent.layout.clone(),
             observation: None,
+            observation_before_reload: None,
             last_readable: None,
             saved_observation: None,
         }
@@ -80,6 +83,7 @@ impl AgentRow {
     /// Stores a new observation.
     pub fn observe(&mut self, seen: Observation) {
         let is_readable = seen.is_content_known();
+        self.observation_before_reload = None;
         let before = self.observation.replace(Box::new(seen));
         if is_readable {
             self.last_readable = None;
@@ -113,6 +117,12 @@ impl AgentRow {
         self.observation
             .as_ref()
             .map_or(State::Loading, |seen| seen.state)
+    }
+
+    /// Returns its last observation of this session.
+    pub fn session_observation(&self) -> Option<&Observation> {
+        let current = self.observation.as_deref();
+        current.or(self.observation_before_reload.as_deref())
     }
 
     /// Returns how the agent is protected, as far as it was read.

@@ -137,18 +137,22 @@ pub fn blocked_step(model: &Model, agent: &str) -> Option<String> {
     can_plan.then(|| format!("{} says what to do", model.key_hint(Command::PlanReset)))
 }
 
-/// Draws the question that the answer key opens, and how many more wait, in the last line before
-/// column `end`; they stay until they are answered. Returns the column at which they begin.
+/// Cells of the name of a host that asks.
+const MAX_ASKING_HOST_CELLS: usize = 16;
+
+/// Draws which host asks the question that the answer key opens, and how many more wait, in the last
+/// line before column `end`; they stay until they are answered. Returns the column at which they begin.
 pub fn draw_pending_question(model: &Model, canvas: &mut Canvas<'_>, end: u16) -> u16 {
     let Some(current) = current_question(model) else {
         return end;
     };
-    let mut text = format!("{} wants {}", current.host, current.short_name());
+    // The keys need the room; the message and the dialog say what is asked.
+    let host = shorten_untrusted(&current.host, MAX_ASKING_HOST_CELLS);
+    let mut text = format!("{host} asks");
     match model.questions.len() {
         1 => {}
         many => text.push_str(&format!(", {} more", many - 1)),
     }
-    let text = truncate_untrusted(&text, usize::from(end / 2));
     let key = model.key_hint(Command::AnswerQuestion);
     let length = text.width() + key.width() + 3;
     let x = end.saturating_sub(length as u16);

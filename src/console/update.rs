@@ -556,6 +556,7 @@ fn apply_observation(model: &mut Model, mut seen: Observation, changes: &mut Obs
             is_ledger_back || old.last_run != seen.last_run || old.baseline != seen.baseline
         });
         changes.are_texts_outdated |= model.agent.agent == seen.agent;
+        archives::update::handle_read_memory(model, &seen);
         if let Some(view) = model.reset.plan.shown() {
             // What it skips because of a lock or a lost host may be possible now.
             changes.is_plan_affected |= view.plan.agents().any(|it| it == seen.agent);
@@ -595,8 +596,10 @@ fn handle_config_adopted(
             model.agent = model.agent.for_agent(row.name.clone());
             model.agent.is_text_due = true;
         }
-        let saved = known.and_then(|known| known.observation_to_save().cloned());
-        row.saved_observation = saved.map(Box::new);
+        if let Some(known) = known {
+            row.saved_observation = known.observation_to_save().cloned().map(Box::new);
+            row.observation_before_reload = known.observation.or(known.observation_before_reload);
+        }
         row
     };
     model.rows = rows.into_iter().map(new).collect();

@@ -851,3 +851,25 @@ fn entry_directly_in_the_archive_is_listed() {
         1
     );
 }
+
+#[test]
+fn agent_that_does_not_exist_is_noted() {
+    let world = World::new(&["scout"]);
+    write_entry(&world, "gone/2025-01-02_0300.md", "walrus\n");
+    let engine = world.engine();
+    for query in [
+        "agent:nosuch",
+        "walrus agent:scout,nosuch in:archive",
+        "agent:gone,nosuch",
+    ] {
+        let found = search_as_it_is(&engine, query);
+        assert_eq!(found.notes, ["no agent named nosuch"], "{query}");
+    }
+    for query in ["agent:gone", "agent:Sc*", "-agent:nosuch"] {
+        let notes = search_as_it_is(&engine, query).notes;
+        assert!(
+            !notes.iter().any(|note| note.contains("no agent")),
+            "{notes:?}"
+        );
+    }
+}

@@ -706,6 +706,7 @@ pub fn configured_agents(names: &[&str]) -> Vec<AgentRow> {
         host_name: None,
         baseline: Some(format!("{name}.md")),
         observation: None,
+        observation_before_reload: None,
         last_readable: None,
         saved_observation: None,
     });

@@ -326,6 +326,12 @@ impl EntryFilter {
         })
     }
 
+    /// Returns the patterns of agents that the query asks for, in lower case.
+    pub fn agent_patterns(&self) -> impl Iterator<Item = &str> {
+        let asked = self.agents.iter().filter(|term| !term.is_excluded);
+        asked.flat_map(|term| term.patterns.iter().map(String::as_str))
+    }
+
     fn allows_time(&self, stamp: NaiveDateTime) -> bool {
         self.since.is_none_or(|since| stamp >= since)
             && self.until.is_none_or(|until| stamp < until)
@@ -420,7 +426,7 @@ impl EntryFilter {
 }
 
 /// Whether a name matches a pattern in lower case, in which `*` stands for any characters.
-fn matches_name(pattern: &str, name: &str) -> bool {
+pub fn matches_name(pattern: &str, name: &str) -> bool {
     let name = name.to_lowercase();
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();

@@ -11,6 +11,7 @@ use super::{AgentView, Model};
 use crate::base::quantity::format_count;
 use crate::base::untrusted;
 use crate::console::age::format_time;
+use crate::console::agent_row::AgentRow;
 use crate::console::command::{Command, KeyContext};
 use crate::console::screen::Screen;
 use crate::console::screens::log::state::OwnRun;
@@ -232,7 +233,8 @@ pub fn track_trouble(model: &mut Model, seen: &Observation) -> bool {
         return false;
     }
     let row = model.find_row(&seen.agent);
-    let before = row.map_or(State::Loading, |row| row.read_state());
+    let before = row.and_then(AgentRow::session_observation);
+    let before = before.map_or(State::Loading, |before| before.state);
     if !is_new_trouble(model, seen) {
         model.trouble.improve(&seen.agent, seen.state);
         return false;
@@ -257,13 +259,14 @@ pub fn track_trouble(model: &mut Model, seen: &Observation) -> bool {
 /// Whether the agent became worse since the row was read, and not by a run of this console.
 fn is_new_trouble(model: &Model, seen: &Observation) -> bool {
     let row = model.find_row(&seen.agent);
-    let Some((row, old)) = row.and_then(|row| Some((row, row.observation.as_deref()?))) else {
+    let Some((row, old)) = row.and_then(|row| Some((row, row.session_observation()?))) else {
         return false;
     };
     let readable = row.last_readable_observation();
     let is_known = readable.is_some_and(|it| it.state == seen.state);
     // A memory that is gone is no milder state than one with changed rules.
-    let is_gone = seen.state == State::Missing && old.state != State::Missing;
+    let was_there = old.state != State::Error || old.content.is_some();
+    let is_gone = seen.state == State::Missing && old.state != State::Missing && was_there;
     let is_worse = is_gone || seen.state < old.state;
     is_worse && !is_known && !is_own_act(model, old, seen)
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::overlay::{handle_overlay_key, run_exact_choice};
 use super::{handoff, perform_command, plan, question, settle, trouble};
 use crate::console::command::{Command, CommandCategory, KeyContext};
-use crate::console::keys::key::{Key, KeyCode};
+use crate::console::keys::key::{Key, KeyCode, format_sequence};
 use crate::console::keys::keymap::{CONFIRM_KEY, KeyMeaning};
 use crate::console::message::Effect;
 use crate::console::model::Model;
@@ -280,8 +280,13 @@ fn resolve_key(model: &mut Model, key: Key) -> Vec<Effect> {
             Vec::new()
         }
         KeyMeaning::Command(command) => perform_command(model, command, key),
-        // The key that breaks a sequence counts by itself.
-        KeyMeaning::Unbound if pending.keys.len() > 1 => handle_key(model, key),
+        KeyMeaning::Unbound if pending.keys.len() > 1 => {
+            let sequence = format_sequence(&pending.keys);
+            model.show_hint(&format!(
+                "{sequence}: no such key sequence; nothing was done"
+            ));
+            Vec::new()
+        }
         KeyMeaning::Unbound => {
             // It may be the first letter of the words that confirm the plan.
             if has_plan(model) {

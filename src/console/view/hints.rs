@@ -247,7 +247,9 @@ fn is_hint_relevant(command: Command, model: &Model) -> bool {
             Command::GoLog | Command::NextTab | Command::OpenSelected
         ),
         (KeyContext::Agent, _) => is_agent_hint_relevant(command, model),
-        (KeyContext::Verify, _) => !matches!(command, Command::GoLog),
+        (KeyContext::Verify, _) => {
+            command != Command::GoLog && check_enabled(command, model).is_ok()
+        }
         (KeyContext::Archives | KeyContext::ArchiveText, _)
             if needs_entry(command, model) && model.archives.is_at_memory() =>
         {
@@ -268,7 +270,8 @@ fn is_hint_relevant(command: Command, model: &Model) -> bool {
         },
         (KeyContext::Retention, _) => match command {
             Command::OpenSelected | Command::PlanPrune => {
-                model.archives.page == ArchivesPage::Retention
+                let is_overview = model.archives.page == ArchivesPage::Retention;
+                is_overview && check_enabled(command, model).is_ok()
             }
             _ => command != Command::GoLog,
         },

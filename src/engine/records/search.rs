@@ -68,6 +68,8 @@ pub struct SearchResult {
     pub unread_entries: usize,
     /// Number of all entries and of their bytes, as far as the index knows them.
     pub archive_size: Option<(u64, u64)>,
+    /// Agents on hosts whose memories were not searched, because they were not read yet.
+    pub never_read: Vec<String>,
     /// Why the result may lack something, and how it was found if not by the index.
     pub notes: Vec<String>,
 }
@@ -284,6 +286,9 @@ impl ArchiveSearch {
     ) -> Result<SearchResult> {
         let directories = self.searched_directories(&request.query)?;
         let mut result = self.find_matches(request, &directories, goes_on)?;
+        result
+            .notes
+            .extend(self.unknown_agent_notes(&request.query, &directories));
         if request.query.filter.includes(Source::Archive) && goes_on() {
             result.notes.extend(self.quarantine_note(&directories));
         }

@@ -25,6 +25,7 @@ use memory_shepherd::lint::ScanSummary;
 
 use crate::archive_samples::{entry_text, found_rows};
 use crate::console_fixture::{TestConsole, fleet_of};
+use crate::engine_samples::observation_of;
 
 fn console() -> TestConsole {
     fleet_of(&[("scout", State::Scratch), ("triage", State::Scratch)])
@@ -116,6 +117,43 @@ fn half_a_term_is_explained_and_changes_no_row() {
     assert!(console.screen_text().contains("since: has no value"));
     assert_eq!(searches(&console.press("7")), Vec::<&str>::new());
     assert_eq!(searches(&console.press("d")), ["token since:7d"]);
+}
+
+#[test]
+fn rows_of_an_earlier_query_are_named_as_such() {
+    for size in [(120, 36), (80, 24)] {
+        let mut console = console_with_found("token", &[("scout", 1)]);
+        console.send(Msg::Resized(size.0, size.1));
+        console.press("/ ^u");
+        console.type_line("kind:nosuch");
+        console.press("Enter");
+        let text = console.screen_text();
+        assert!(text.contains("not searched; earlier rows"), "{text}");
+        assert!(!text.contains("1 hit"), "{text}");
+        console.press("Esc");
+        let text = console.screen_text();
+        assert!(text.contains("searching …; earlier rows"), "{text}");
+        answer(&mut console, "", &[("scout", 0)]);
+        assert!(!console.screen_text().contains("earlier rows"));
+    }
+    let mut console = console_with_found("token", &[]);
+    console.press("Esc");
+    let text = console.screen_text();
+    assert!(!text.contains("Nothing matches"), "{text}");
+}
+
+#[test]
+fn memory_read_after_the_search_is_searched() {
+    let mut console = console();
+    console.press("4 / t Enter");
+    let mut found = found_rows("t", &[("scout", 1)]);
+    found.result.never_read = vec!["triage".to_string()];
+    let number = console.model.archives.searches.last_id;
+    console.send(Msg::ArchiveSearched(number, Ok(Box::new(found))));
+    let mut seen = observation_of("scout", State::Drifted);
+    assert_eq!(searches(&console.observe(vec![seen.clone()])), [""; 0]);
+    seen.agent = "triage".to_string();
+    assert_eq!(searches(&console.observe(vec![seen])), ["t"]);
 }
 
 #[test]

@@ -286,6 +286,34 @@ fn prompts_have_two_forms_and_take_pasted_text() {
 }
 
 #[test]
+fn missing_baseline_offers_its_name_to_the_new_key() {
+    let mut console = fleet_of_four();
+    let mut unread = observation_of("alpha", State::Error);
+    unread.reason =
+        "the baseline is missing: /etc/memory-shepherd/baselines/alpha-MEMORY.md".into();
+    console.observe(vec![unread]);
+    console.press("gg j");
+    for size in [(120, 36), (80, 24)] {
+        console.send(Msg::Resized(size.0, size.1));
+        let text = console.screen_text();
+        assert!(text.contains("3 opens it: N creates it"), "{text}");
+    }
+    let missing = baseline_summary("alpha", BaselineState::Missing);
+    console.open_baselines(baseline_list(vec![missing]));
+    let text = console.screen_text();
+    assert!(
+        text.contains("N creates it, v lists its versions"),
+        "{text}"
+    );
+    let effects = console.press("N Enter");
+    let create = BaselinePlanRequest::Create {
+        name: "alpha-MEMORY.md".to_string(),
+        source: "template".to_string(),
+    };
+    assert_eq!(requested(&effects), &create);
+}
+
+#[test]
 fn undo_key_plans_the_previous_version() {
     let mut console = console_with_baselines();
     let effects = console.press("z");

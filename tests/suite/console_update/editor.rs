@@ -220,7 +220,7 @@ fn keys_in_a_tiny_window_stay_in_the_text() {
 #[test]
 fn digits_never_leave_the_editor() {
     let mut console = editing(TEXT);
-    for pressed in ["5 7 d 5 d", "Tab 3 j Tab 5", "Esc v 1 2 Esc", "x :w"] {
+    for pressed in ["5 7 d 5", "Tab 3 j Tab 5", "Esc v 1 2 Esc", "x :w"] {
         console.press(pressed);
         assert_eq!(console.model.screen, Screen::Editor, "{pressed}");
     }

@@ -443,7 +443,7 @@ fn answer_key_opens_question_of_host_under_cursor() {
         ("alpha", "far:2222"),
     ] {
         console.model.fleet.cursor_agent = Some(agent.to_string());
-        assert!(console.screen_text().contains(&format!("@ {host} wants")));
+        assert!(console.screen_text().contains(&format!("@ {host} asks")));
         console.press("@");
         assert_eq!(asked_hosts(&console), host, "{agent}");
         console.model.overlay = None;

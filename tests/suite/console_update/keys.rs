@@ -20,7 +20,7 @@ use crate::console_fixture::{TestConsole, fleet_of_four};
 use crate::engine_samples::{configured_agents, plan, run_report};
 
 #[test]
-fn wrong_second_key_counts_alone() {
+fn wrong_second_key_only_cancels_the_sequence() {
     let mut console = fleet_of_four();
     console.press("G");
     assert_eq!(cursor_agent(&console), "alpha");
@@ -30,8 +30,12 @@ fn wrong_second_key_counts_alone() {
     console.press("g");
     assert_eq!(cursor_agent(&console), "charlie");
     console.press("g j");
-    assert_eq!(cursor_agent(&console), "bravo", "gj is no key, j is");
-    console.press("g x");
+    assert_eq!(cursor_agent(&console), "charlie");
+    assert_eq!(console.press("y q"), []);
+    assert!(console.message_text().contains("yq: no such key sequence"));
+    assert!(console.model.pending_keys.keys.is_empty());
+    console.press("y Esc");
+    assert_eq!(console.model.last_message, None);
     assert!(console.model.pending_keys.keys.is_empty());
 }
 

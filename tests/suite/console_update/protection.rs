@@ -185,7 +185,7 @@ fn forced_read_only_cannot_be_unlocked() {
         assert_eq!(console.model.overlay, None, "{keys}");
         assert!(read_only_reason(&console.model).is_some(), "{keys}");
     }
-    console.press_and_plan("X", plan(&[("charlie", State::Drifted)]));
+    console.press_and_plan("Esc X", plan(&[("charlie", State::Drifted)]));
     console.type_line("reset 1");
     console.press("Enter");
     console.press("y");

@@ -158,6 +158,19 @@ fn push_without_scratch_says_that_there_is_none() {
 }
 
 #[test]
+fn push_with_nothing_to_run_offers_other_scratch() {
+    let mut console = fleet_of_four();
+    let mut plan = push_plan(&[("charlie", State::Drifted)], &lines("3"), 1);
+    plan.steps.clear();
+    console.press_and_plan("P", plan);
+    let screen = console.screen_text();
+    assert!(
+        screen.contains("keeps all scratch   s keeps none"),
+        "{screen}"
+    );
+}
+
+#[test]
 fn key_changes_what_push_keeps() {
     let mut console = console_with_marked_lines();
     let effects = console.press("P");

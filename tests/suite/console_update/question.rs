@@ -75,6 +75,17 @@ fn question_is_announced_but_never_opens_itself() {
 }
 
 #[test]
+fn question_leaves_the_hints_their_room() {
+    let host = "build-runner-of-the-night-shift";
+    let mut console = console_with_questions(&[host_key_question(1, host)]);
+    console.send(Msg::Resized(80, 24));
+    let text = console.screen_text();
+    let hints = text.lines().last().unwrap();
+    assert!(hints.contains("@ build-ru…t-shift asks"), "{hints}");
+    assert!(hints.contains("d diff  X plan reset  P push"), "{hints}");
+}
+
+#[test]
 fn answer_key_without_question_says_so() {
     let mut console = fleet_of_four();
     assert_eq!(console.press("@"), []);

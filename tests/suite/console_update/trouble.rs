@@ -9,7 +9,7 @@ use memory_shepherd::engine::{Outcome, State};
 
 use super::{MINUTE, cursor_agent, makes_dirty};
 use crate::console_fixture::{TestConsole, fleet_of, fleet_of_four, opened_baseline};
-use crate::engine_samples::{observation_of, plan, run_report};
+use crate::engine_samples::{configured_agents, observation_of, plan, run_report};
 
 /// An agent is seen in this state. Returns whether the bell rings.
 fn sees(console: &mut TestConsole, agent: &str, state: State) -> bool {
@@ -62,6 +62,33 @@ fn memory_that_is_gone_is_new_trouble_in_any_state() {
         let text = console.screen_text();
         assert!(text.contains(&line), "{before}: {text}");
     }
+}
+
+#[test]
+fn missing_memory_after_an_error_is_no_news() {
+    let mut console = fleet_of(&[("alpha", State::Clean), ("bravo", State::Error)]);
+    sees(&mut console, "bravo", State::Missing);
+    let text = console.screen_text();
+    assert!(!text.contains("! "), "{text}");
+}
+
+#[test]
+fn agents_worse_after_a_config_reload_are_all_news() {
+    let names = ["alpha", "bravo", "charlie"];
+    let states = [State::Clean, State::Tampered, State::Scratch];
+    let agents: Vec<(&str, State)> = names.into_iter().zip(states).collect();
+    let mut console = fleet_of(&agents);
+    for _ in 0..2 {
+        let config = console.model.config.clone();
+        console.send(Msg::ConfigAdopted(config, configured_agents(&names), false));
+    }
+    let tampered = names.map(|name| observation_of(name, State::Tampered));
+    console.observe(tampered.to_vec());
+    let text = console.screen_text();
+    assert!(
+        text.contains("TAMPERED, 1 more"),
+        "bravo was so before: {text}"
+    );
 }
 
 #[test]

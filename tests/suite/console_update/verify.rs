@@ -108,7 +108,11 @@ fn finding_about_a_baseline_leads_to_its_evidence() {
 #[test]
 fn other_findings_lead_to_the_report() {
     let mut console = console_with_findings();
-    console.press("gg j");
+    console.press("gg");
+    let hints = |console: &TestConsole| console.screen_text().lines().last().unwrap().to_string();
+    assert!(hints(&console).contains("S seal"), "{}", hints(&console));
+    console.press("j");
+    assert!(!hints(&console).contains("S seal"), "{}", hints(&console));
     let text = console.screen_text();
     assert!(text.contains("o opens the report"), "{text}");
     console.press("Enter");

@@ -260,6 +260,11 @@ impl ArchivesScreen {
         }
     }
 
+    /// Returns whether the rows are those of another query than the one that is shown.
+    pub fn is_outdated(&self) -> bool {
+        matches!(&self.found, Some(Ok(found)) if found.query != self.query)
+    }
+
     /// Returns the queries that are offered in place of rows.
     pub fn offered_relaxations(&self) -> &[SearchRelaxation] {
         match &self.relaxations {

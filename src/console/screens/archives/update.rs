@@ -26,8 +26,8 @@ use crate::console::text::{ComparedTexts, PreparedText, TextLine};
 use crate::console::widgets::list_pane::{ListPane, MIN_PREVIEW_COLUMNS, step_index};
 use crate::console::widgets::prompt::{Prompt, PromptPurpose};
 use crate::engine::{
-    EntryComparison, IndexProgress, RecordedEntries, SearchRelaxation, SearchResult, TimelineRow,
-    UndoMode, UndoTarget,
+    EntryComparison, IndexProgress, Observation, RecordedEntries, SearchRelaxation, SearchResult,
+    TimelineRow, UndoMode, UndoTarget,
 };
 
 /// Goes to the archives, and searches again: entries may have come since.
@@ -62,6 +62,13 @@ pub fn request_due(model: &mut Model) -> Vec<Effect> {
     effects.extend(request_text(model));
     effects.extend(retention::request_due(model));
     effects
+}
+
+/// Searches again where the last search lacks a memory on a host that has been read now.
+pub fn handle_read_memory(model: &mut Model, seen: &Observation) {
+    let was_lacking = |result: &SearchResult| result.never_read.contains(&seen.agent);
+    model.archives.is_search_due |=
+        seen.content.is_some() && model.archives.result().is_some_and(was_lacking);
 }
 
 fn request_search(model: &mut Model) -> Option<Effect> {

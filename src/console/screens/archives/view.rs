@@ -157,6 +157,9 @@ fn found_note(model: &Model) -> String {
         let bytes = format_size(progress.bytes);
         return format!("indexing: {} entries, {bytes}", progress.entries);
     }
+    if screen.is_outdated() {
+        return outdated_note(model).to_string();
+    }
     let Some(result) = screen.result() else {
         return String::new();
     };
@@ -173,6 +176,15 @@ fn found_note(model: &Model) -> String {
         0 => format!("{rows}{plus} shown, {order}"),
         1 => format!("1 hit, {order}"),
         hits => format!("{hits}{plus} hits in {rows}{plus}, {order}"),
+    }
+}
+
+/// Says why the rows are those of another query.
+fn outdated_note(model: &Model) -> &'static str {
+    if model.archives.query_error.is_some() {
+        "not searched; earlier rows"
+    } else {
+        "searching …; earlier rows"
     }
 }
 

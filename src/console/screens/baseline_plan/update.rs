@@ -25,7 +25,7 @@ use crate::console::text::{PreparedText, TextLine};
 use crate::console::widgets::list_pane::ListPane;
 use crate::console::widgets::plan_pane::{Confirmation, PlanChange, PlanPrompt, PlanStage};
 use crate::console::widgets::prompt::{Prompt, PromptPurpose};
-use crate::engine::{Protection, TextReplacement};
+use crate::engine::{BaselineState, Protection, TextReplacement};
 
 /// Text that a new baseline begins with, in the engine's words.
 const TEMPLATE_SOURCE: &str = "template";
@@ -93,15 +93,27 @@ fn plan_restore_of(model: &mut Model, version: String) -> Vec<Effect> {
     )
 }
 
-/// Opens the input line for the name of a new baseline.
+/// Opens the input line for the name of a new baseline: at first that of the one under the cursor, if
+/// its file is missing.
 pub fn prompt_new_name(model: &mut Model) {
-    open_name_prompt(model, String::new(), TEMPLATE_SOURCE.to_string());
+    open_name_prompt(
+        model,
+        missing_subject(model).unwrap_or_default().to_string(),
+        TEMPLATE_SOURCE.to_string(),
+    );
+}
+
+/// Returns the baseline under the cursor, if its file is missing.
+fn missing_subject(model: &Model) -> Option<&str> {
+    let summary = model.baselines.find(model.baselines.subject()?)?;
+    (summary.state == BaselineState::Missing).then_some(summary.name.as_str())
 }
 
 /// Opens the input line for the name of a new baseline, with a name that was refused, if there is one.
 fn open_name_prompt(model: &mut Model, name: String, source: String) {
     let other_source = if source == TEMPLATE_SOURCE {
-        subject_baseline(model).map(str::to_string)
+        let subject = subject_baseline(model).filter(|_| missing_subject(model).is_none());
+        subject.map(str::to_string)
     } else {
         Some(TEMPLATE_SOURCE.to_string())
     };

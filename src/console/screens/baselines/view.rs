@@ -106,7 +106,9 @@ fn draw_list(model: &Model, canvas: &mut Canvas<'_>) {
     columns.draw_headings(canvas, 3);
     if list.baselines.is_empty() {
         let directory = list.directory.display().to_string();
-        let x = canvas.put_text(1, 4, "No baselines in ", Role::Text);
+        let key = model.key_hint(Command::NewBaseline);
+        let text = format!("{key} creates the first baseline in ");
+        let x = canvas.put_text(1, 4, &text, Role::Text);
         canvas.put_untrusted(x, 4, directory.as_bytes(), Role::Text);
     }
     let height = baselines_list_height(model);
@@ -327,6 +329,13 @@ fn long_state(summary: &BaselineSummary) -> String {
     }
 }
 
+/// Names the keys of this screen that write a missing baseline.
+pub fn missing_baseline_keys(model: &Model) -> String {
+    let [new, versions] =
+        [Command::NewBaseline, Command::OpenVersions].map(|it| model.key_hint(it));
+    format!("{new} creates it, {versions} lists its versions")
+}
+
 /// Draws what an operator should know about a baseline: the evidence, and what follows.
 pub(super) fn draw_facts(
     model: &Model,
@@ -377,7 +386,12 @@ pub fn fact_lines(model: &Model, summary: &BaselineSummary) -> [(String, Role); 
         BaselineState::Missing => {
             let why = summary.problem.clone();
             let why = why.unwrap_or_else(|| "the file does not exist".to_string());
-            [(why, Role::Trouble), plain(used)]
+            let keys = if can_write {
+                format!("{} · ", missing_baseline_keys(model))
+            } else {
+                String::new()
+            };
+            [(why, Role::Trouble), plain(format!("{keys}{used}"))]
         }
         BaselineState::TooSmall => {
             let why = "under min_baseline_size: resets refuse it".to_string();

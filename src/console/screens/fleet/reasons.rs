@@ -1,5 +1,6 @@
 //! Fits the reasons of the fleet's rows into their column. What is gone comes first, words are
-//! abbreviated before anything is cut, and two reasons that differ never look the same.
+//! abbreviated and paths left out before anything is cut, and two reasons that differ in more than a
+//! path never look the same.
 
 use std::collections::BTreeMap;
 
@@ -20,9 +21,12 @@ const ABBREVIATIONS: &[(&str, &str)] = &[
     ("invisible character", "invisible"),
     ("injections", "inj."),
     ("injection", "inj."),
+    ("the baseline ", "baseline "),
+    (" that this program ships", ""),
 ];
 
-/// Cells of the common beginning that stay where reasons differ only behind it: one in so many.
+/// Cells of the common beginning that stay at least where reasons differ only behind it: one in so
+/// many.
 const HEAD_SHARE: usize = 3;
 
 /// Bytes of a common beginning that are shown again, so that a word is whole.
@@ -64,7 +68,9 @@ impl ReasonCell {
 /// Fits the reasons of the visible rows into `room` cells each.
 pub fn fit_reasons(whole: &[WholeReason], room: usize) -> Vec<ReasonCell> {
     let mut cells: Vec<ReasonCell> = whole.iter().map(|whole| fit_reason(whole, room)).collect();
-    let lines: Vec<String> = whole.iter().map(WholeReason::to_line).collect();
+    // The agent tells reasons apart that differ only in their paths.
+    let lines = whole.iter().map(|whole| omit_paths(&whole.to_line()));
+    let lines: Vec<String> = lines.collect();
     // Each round tells the members of a group apart; they may look like those of another group then.
     for _ in 0..=cells.len() {
         let groups = find_lookalikes(&lines, &cells);
@@ -97,13 +103,39 @@ fn fit_reason(whole: &WholeReason, room: usize) -> ReasonCell {
     if !fits(&reason, &findings) {
         let left = room.saturating_sub(findings.width());
         let left = left.max(MIN_REASON_CELLS.min(room));
-        reason = fit_end_of_sentence(&reason, left);
+        reason = fit_worst_reason(&reason, left);
         findings = match room.saturating_sub(reason.width()) {
             0 => String::new(),
             left => truncate(&findings, left),
         };
     }
     ReasonCell { reason, findings }
+}
+
+/// Fits several reasons, the worst first, into `room` cells; that one keeps its cause.
+fn fit_worst_reason(reasons: &str, room: usize) -> String {
+    let reasons = omit_paths(reasons);
+    match reasons.split_once("; ") {
+        Some((worst, _)) if worst.width() < room => truncate(&reasons, room),
+        Some((worst, _)) => fit_end_of_sentence(worst, room),
+        None => fit_end_of_sentence(&reasons, room),
+    }
+}
+
+/// Leaves paths out of a text, except one at its end.
+fn omit_paths(text: &str) -> String {
+    let words: Vec<&str> = text.split(' ').collect();
+    let last = words.len() - 1;
+    let word = |(at, word): (usize, &&str)| {
+        let path = word.trim_end_matches([':', ';', ',']);
+        if at < last && path.contains('/') {
+            format!("…{}", &word[path.len()..])
+        } else {
+            word.to_string()
+        }
+    };
+    let words: Vec<String> = words.iter().enumerate().map(word).collect();
+    words.join(" ")
 }
 
 /// Returns the rows that look the same though their reasons differ, in groups.
@@ -136,7 +168,8 @@ fn show_difference(lines: &[String], group: &[usize], cells: &mut [ReasonCell], 
     };
     for at in group {
         let (beginning, rest) = lines[*at].split_at(from);
-        let head = truncate(beginning, room / HEAD_SHARE);
+        let head = room.saturating_sub(rest.width()).max(room / HEAD_SHARE);
+        let head = truncate(beginning, head);
         let rest = truncate(rest, room.saturating_sub(head.width()));
         cells[*at] = ReasonCell {
             reason: format!("{head}{rest}"),
@@ -202,6 +235,45 @@ mod tests {
             ]
         );
         assert_eq!(shown(&drifts, 22)[0], "1 protected g…; 1 inj.");
+    }
+
+    #[test]
+    fn compound_reason_leaves_the_others_their_room() {
+        let shared = "no separator line: what stands here is archived whole";
+        let compound = format!("{shared}; over 16K limit");
+        let texts = shown(
+            &[whole(shared, ""), whole(&compound, ""), whole(shared, "")],
+            34,
+        );
+        assert_eq!(texts[0], "no separator line: what stan…whole");
+        assert_eq!(texts[1], "no separator…whole; over 16K limit");
+        assert_eq!(texts[2], texts[0]);
+    }
+
+    #[test]
+    fn decisive_words_outlast_a_path() {
+        let reason = |agent: &str, rest: &str| {
+            let path = format!("/etc/memory-shepherd/baselines/{agent}-MEMORY.md");
+            whole(&format!("the baseline {path} {rest}"), "")
+        };
+        let template = "is still the template that this program ships: placeholders in lines 3, 5";
+        let missing = "the baseline is missing: /etc/shepherd/baselines/scout.md; over 16K limit";
+        let denied = "cannot read /agents/perm/MEMORY.md: Permission denied; unsettled: reset perm";
+        let reasons = [
+            reason("newbie", template),
+            reason("novice", template),
+            reason("small", "has only 12 bytes (min_baseline_size is 500)"),
+            whole(missing, ""),
+            whole(denied, ""),
+        ];
+        let texts = [
+            "baseline … is still the template:…",
+            "baseline … is still the template:…",
+            "baseline … has only 12 bytes (min…",
+            "baseline is missing: …; over 16K …",
+            "cannot read …: Permission denied;…",
+        ];
+        assert_eq!(shown(&reasons, 34), texts);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use super::visible_agents::{
 };
 use crate::base::quantity::{format_count, format_size};
 use crate::base::untrusted;
+use crate::baseline::MISSING_BASELINE_REASON;
 use crate::console::age::{format_modification_age, format_time};
 use crate::console::agent_row::{AgentRow, known_scratch_lines};
 use crate::console::command::Command;
@@ -14,14 +15,15 @@ use crate::console::filter;
 use crate::console::frame::{blocked_step, draw_fleet_name, draw_in_rule, more_agents};
 use crate::console::model::host_problems::{count_unreachable, host_problem};
 use crate::console::model::{Model, RunSign};
+use crate::console::screens::baselines::view::missing_baseline_keys;
 use crate::console::screens::fleet::columns::{self, CellWidths, ColumnSpan, FleetColumn};
 use crate::console::screens::fleet::reasons::{self, ReasonCell, WholeReason};
 use crate::console::screens::fleet::sort_order::SortOrder;
 use crate::console::screens::hosts::state::HostProblem;
 use crate::console::theme::{Role, role_of_state};
 use crate::console::widgets::canvas::{
-    Canvas, fit_end_of_sentence, fit_start_of_sentence, limit_usage, shorten_untrusted,
-    split_at_blank, truncate, truncate_untrusted,
+    Canvas, fit_end_of_sentence, fit_start_of_sentence, limit_usage, shorten_paths,
+    shorten_untrusted, split_at_blank, truncate, truncate_untrusted,
 };
 use crate::engine::{Observation, Outcome, State};
 
@@ -525,11 +527,15 @@ fn draw_strip(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
     let is_tall = strip_height(model) > 1;
     let is_tampered = observation.state == State::Tampered;
     let room = canvas.room(2);
-    let hint = strip_hint(observation);
+    let hint = strip_hint(model, observation);
     // The name is in the list, too.
     let name = shorten_untrusted(&row.name, room / 3);
     let text = strip_text(model, row, observation, is_tall);
     let mut text = format!("{name}{}", untrusted::visible_line(text));
+    // The hint is worth more than the middle of a path.
+    if is_tall && !hint.is_empty() {
+        text = shorten_paths(&text, room);
+    }
     // Without a line of its own, the hint follows the reason.
     if !hint.is_empty() && (!is_tall || text.width() > room) {
         text.push_str(&format!("; {hint}"));
@@ -620,9 +626,14 @@ fn is_asking(model: &Model, row: &AgentRow) -> bool {
     status.is_some_and(|it| it.connection.pending_prompt.is_some())
 }
 
-/// Returns the hints of a blocker. For a TAMPERED agent there are none: the next step names the key
-/// that shows the details.
-fn strip_hint(observation: &Observation) -> String {
+/// Returns the hints of a blocker; for a missing baseline, the keys that create it. For a TAMPERED agent
+/// there are none: the next step names the key that shows the details.
+fn strip_hint(model: &Model, observation: &Observation) -> String {
+    if observation.reason.contains(MISSING_BASELINE_REASON) && observation.state != State::Tampered
+    {
+        let baselines = model.key_hint(Command::GoBaselines);
+        return format!("{baselines} opens it: {}", missing_baseline_keys(model));
+    }
     let blocker = observation.blocker.iter();
     let hints = blocker
         .filter(|_| observation.state != State::Tampered)

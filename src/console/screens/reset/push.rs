@@ -33,14 +33,12 @@ pub fn describe_kept_scratch(model: &Model, view: &PlanView) -> Option<String> {
     let PlanRequest::Push(agents, request) = &view.request else {
         return None;
     };
-    if view.plan.steps.is_empty() {
-        return None;
-    }
     let steps = view.plan.steps.iter();
     let lines = steps.filter_map(|step| step.kept_scratch.as_ref());
     let lines = match lines.map(|kept| kept.lines).sum() {
-        0 => "there is none".to_string(),
-        count => format_count(count, "line"),
+        _ if view.plan.steps.is_empty() => String::new(),
+        0 => " (there is none)".to_string(),
+        count => format!(" ({})", format_count(count, "line")),
     };
     let kept = |request: &ScratchRequest| match request {
         ScratchRequest::Selection(ScratchSelection::All) => "all",
@@ -48,11 +46,11 @@ pub fn describe_kept_scratch(model: &Model, view: &PlanView) -> Option<String> {
         _ => "the marked lines",
     };
     let now = match request {
-        ScratchRequest::Selection(ScratchSelection::All) => format!("keeps all scratch ({lines})"),
+        ScratchRequest::Selection(ScratchSelection::All) => format!("keeps all scratch{lines}"),
         ScratchRequest::Selection(ScratchSelection::Nothing) => {
             "keeps no scratch: it is only archived".to_string()
         }
-        _ => format!("keeps marked scratch ({lines})"),
+        _ => format!("keeps marked scratch{lines}"),
     };
     let key = model.key_hint(Command::ChangeKeptScratch);
     let next = kept(&next_request(model, agents, request));

@@ -288,7 +288,7 @@ pub fn part_rows(found: &Verification) -> Vec<VerifyRow> {
             versions,
         ),
         ("baselines", FindingSubject::Baseline, are_sealed, baselines),
-        ("signature", FindingSubject::Seal, is_signed, signature),
+        ("seal", FindingSubject::Seal, is_signed, signature),
     ];
     let rows = parts.into_iter().map(|(name, subject, result, summary)| {
         let about = found.findings.iter().filter(|it| it.subject == subject);

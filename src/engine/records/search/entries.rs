@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::candidates::{Candidates, ProposedEntry};
 use super::{FoundEntry, FoundText, MAX_SEARCHED_BYTES, SearchRequest, SearchResult};
 use crate::archive::index::DocumentSource;
-use crate::archive::search::{EntryFacts, Query};
+use crate::archive::search::{EntryFacts, Query, matches_name};
 use crate::archive::{ArchiveEntry, has_scratch_header};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::engine::records::ArchiveSearch;
@@ -107,6 +107,22 @@ impl ArchiveSearch {
                 && directory.names().any(|name| filter.allows_agent(&name))
         });
         Ok(directories)
+    }
+
+    /// Says which agents that a query asks for are neither in the config nor in the archive.
+    pub(super) fn unknown_agent_notes(
+        &self,
+        query: &Query,
+        directories: &[EntryDirectory],
+    ) -> Vec<String> {
+        let configured = self.context.config().agents.iter();
+        let mut names: Vec<String> = configured.map(|agent| agent.name.clone()).collect();
+        names.extend(directories.iter().flat_map(EntryDirectory::names));
+        let patterns = query.filter.agent_patterns();
+        patterns
+            .filter(|pattern| !names.iter().any(|name| matches_name(pattern, name)))
+            .map(|pattern| format!("no agent named {pattern}"))
+            .collect()
     }
 
     /// Says how many entries of the searched directories are in quarantine, if any.

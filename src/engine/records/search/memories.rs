@@ -41,21 +41,20 @@ impl ArchiveSearch {
                 Err(error) => unread.push(format!("{}: {error}", agent.name)),
             }
         }
-        let mut never_read = 0;
         for agent in remote {
             match self.observer.remote_texts().get(&agent.name) {
                 Some(memory) => add_memory(request, agent, &memory, result),
-                None => never_read += 1,
+                None => result.never_read.push(agent.name.clone()),
             }
         }
-        match never_read {
+        match result.never_read.len() {
             0 => {}
             1 => result
                 .notes
                 .push("1 memory on a host was not read yet".to_string()),
-            _ => result
+            count => result
                 .notes
-                .push(format!("{never_read} memories on hosts were not read yet")),
+                .push(format!("{count} memories on hosts were not read yet")),
         }
         match unread.as_slice() {
             [] => {}

@@ -219,6 +219,8 @@ fn prune_is_refused_with_a_reason() {
         agent.expiring.clear();
     }
     answer_retention(&mut console, overview);
+    let hints = console.screen_text();
+    assert!(!hints.lines().last().unwrap().contains("prune"), "{hints}");
     console.press("X");
     assert!(console.message_text().contains("nothing expires now"));
 }

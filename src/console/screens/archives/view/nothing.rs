@@ -1,5 +1,6 @@
 //! Draws why the list is empty: the query in words, and the nearest queries that find something.
 
+use super::outdated_note;
 use crate::archive::search::describe_query;
 use crate::console::command::Command;
 use crate::console::model::Model;
@@ -14,6 +15,10 @@ const COUNT_WIDTH: u16 = 24;
 
 pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     let screen = &model.archives;
+    if screen.is_outdated() {
+        canvas.put_text(1, 4, outdated_note(model), Role::Dim);
+        return;
+    }
     let query = match &screen.found {
         Some(Ok(found)) => found.query.as_str(),
         _ => "",
