@@ -301,7 +301,7 @@ const CASES: &[Case] = &[
     case("archive show", 0, "", reset_all, "archive show ENTRY"),
     case("archive show", 2, UNKNOWN, drift, "archive show monitor/2026-01-02_0100.md"),
     case("archive search", 0, "", drift, "archive search quiet"),
-    case("archive search", 1, "nothing is found", drift, "archive search nonsense"),
+    case("archive search", 1, "nothing is found", drift, "archive search qqqqqqqq"),
     case("archive search", 2, "the query has a mistake", drift, "archive search since:soon"),
     case("archive search", 3, UNREAD, unusable_archive, "archive search quiet"),
     case("archive export", 0, "", reset_all, "archive export --to out"),
