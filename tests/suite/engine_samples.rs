@@ -599,6 +599,7 @@ pub fn undo_plan(names: &[&str], written_since: bool, mode: UndoMode) -> Plan {
             time: minutes_before(190),
             has_written_since: written_since,
             mode,
+            skipped_run: None,
         });
     }
     plan
