@@ -336,6 +336,33 @@ fn object_that_a_run_replaced_is_reported() {
 }
 
 #[test]
+fn agent_that_left_the_config_is_not_reported() {
+    let world = World::new(&["ranger", "scout"]);
+    for agent in ["ranger", "scout"] {
+        world.write_scratch(agent, "- note\n");
+    }
+    fail_reset(&world);
+    world.write_memory("ranger", BASELINE.replace("kind", "cruel"));
+    observe(&world, |_| {});
+    let subjects = |world: &World| {
+        let rows = report(world, 12).rows().into_iter();
+        rows.map(|row| (row.topic, row.subject)).collect::<Vec<_>>()
+    };
+    let row = |topic, agent: &str| (topic, agent.to_string());
+    let all = [
+        row("failed", "ranger"),
+        row("failed", "scout"),
+        row("drift", "ranger"),
+    ];
+    assert_eq!(subjects(&world), all);
+    let world = world.without_agent("ranger");
+    assert_eq!(subjects(&world), [row("failed", "scout")]);
+    assert_eq!(report(&world, 12).runs[0].runs, 1);
+    let world = world.without_agent("scout");
+    assert!(report(&world, 12).is_empty());
+}
+
+#[test]
 fn drift_that_comes_and_goes_is_one_item() {
     let world = World::new(&["scout"]);
     world.write_memory("scout", BASELINE);

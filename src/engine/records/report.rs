@@ -1,5 +1,5 @@
-//! The report: what happened in a fleet since a moment, from the ledger and the log of state
-//! changes. Plain owned data for the command line and the console.
+//! The report: what happened to the agents of the config since a moment, from the ledger and the log
+//! of state changes. Plain owned data for the command line and the console.
 
 mod collector;
 mod growth;
@@ -68,7 +68,7 @@ pub struct RunTotals {
 /// A baseline that did not match its seal.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BrokenSealReport {
-    /// The baseline, or the agent where it left the config.
+    /// The baseline, or the agent where it is never reset any more.
     pub baseline: String,
     /// The agents that use it.
     pub agents: Vec<String>,
@@ -124,7 +124,7 @@ pub struct FailureReport {
 /// A host that could not be reached.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HostReport {
-    /// The host, or the agent where it left the config.
+    /// The host, or the agent where it is on this machine now.
     pub host: String,
     /// Its agents that were lost.
     pub agents: Vec<String>,

@@ -137,6 +137,12 @@ impl<'e> ReportCollector<'e> {
     }
 
     fn add_event(&mut self, event: &RunEvent, time: DateTime<FixedOffset>) {
+        if time >= self.since {
+            self.retired_entries += event.retired_entries.len();
+        }
+        if !event.agent.is_empty() && self.agent(&event.agent).is_none() {
+            return;
+        }
         self.growth.add_event(event, time);
         if event.operation.is_undoable() && !event.outcome.is_failure() {
             let times = self.successes.entry(event.agent.clone()).or_default();
@@ -149,7 +155,6 @@ impl<'e> ReportCollector<'e> {
         if time < self.since {
             return;
         }
-        self.retired_entries += event.retired_entries.len();
         match event.operation {
             Operation::Guard => self.add_guard_event(event, time),
             operation if operation.is_undoable() => self.add_turn(event, time),
@@ -296,7 +301,8 @@ impl<'e> ReportCollector<'e> {
     fn find_periods(&mut self) {
         let mut changes = std::mem::take(&mut self.changes);
         // A machine whose clock is ahead may have written times to come.
-        changes.retain(|change| change.time <= self.until + MAX_CLOCK_LEAD);
+        let latest = self.until + MAX_CLOCK_LEAD;
+        changes.retain(|it| it.time <= latest && self.agent(&it.agent).is_some());
         changes.sort_by_key(|change| change.time);
         // The index of each agent's open period.
         let mut open: HashMap<String, usize> = HashMap::new();
