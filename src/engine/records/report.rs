@@ -114,7 +114,7 @@ pub struct FailureReport {
     pub time: DateTime<FixedOffset>,
     /// How often it failed.
     pub times: usize,
-    /// Why, the last time.
+    /// Why: up to three causes, the newest first.
     #[serde(rename = "why")]
     pub reason: String,
     /// When it succeeded afterwards; none if it has not.
@@ -128,7 +128,7 @@ pub struct HostReport {
     pub host: String,
     /// Its agents that were lost.
     pub agents: Vec<String>,
-    /// The worst state: HOSTKEY or UNREACH.
+    /// HOSTKEY or UNREACH.
     pub state: State,
     /// When it was lost, the first time.
     pub lost: DateTime<FixedOffset>,
@@ -138,7 +138,7 @@ pub struct HostReport {
     pub open_since: Option<DateTime<FixedOffset>>,
     /// How often it was lost.
     pub times: usize,
-    /// Why, the last time.
+    /// Why: up to three causes, the newest first.
     #[serde(rename = "why")]
     pub reason: String,
 }
@@ -198,7 +198,7 @@ pub struct StateReport {
     pub ended_by: Option<Operation>,
     /// Number of periods.
     pub times: usize,
-    /// Why, the last time.
+    /// Why: up to three causes, the newest first.
     #[serde(rename = "why")]
     pub reason: String,
 }
