@@ -106,6 +106,7 @@ pub fn tampered_change(name: &str) -> BaselineChange {
         missing_sealed_version: None,
         unread_version: None,
         agents: vec![name.to_string(), format!("{name}-eu")],
+        receivers: vec![name.to_string(), format!("{name}-eu")],
     }
 }
 
