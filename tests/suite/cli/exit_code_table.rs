@@ -352,7 +352,7 @@ const CASES: &[Case] = &[
     case("baseline edit", 6, NOT_EDITED, missing_baseline, "baseline edit monitor-bot"),
     case("init", 0, "", drift, "init --config new/fleet.conf"),
     case("init", 2, "a path is not a memory", drift, "init baselines --config new/fleet.conf"),
-    case("init", 6, "one of the files exists, or other users can replace the baselines", drift, "init --config memory-shepherd.conf"),
+    case("init", 6, "one of the files exists, or other users can replace the files", drift, "init --config memory-shepherd.conf"),
     case("seal", 0, "", sealed, "seal"),
     case("seal", 3, UNREAD, unusable_archive, "seal"),
     case("seal", 4, BROKEN, broken_ledger, "seal"),
