@@ -351,11 +351,10 @@ pub fn read_file(path: &Path) -> Result<Vec<u8>> {
         Err(errno) => return Err(errno).with_path("read", path),
     };
     let stat = fs::fstat(&file).with_path("stat", path)?;
-    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-        return unusable(format!(
-            "the baseline {} is not a regular file",
-            path.display()
-        ));
+    let kind = FileType::from_raw_mode(stat.st_mode);
+    if kind != FileType::RegularFile {
+        let found = durable::describe_file_type(kind);
+        return unusable(format!("the baseline {} is {found}", path.display()));
     }
     let size = (stat.st_size as u64).min(MAX_BASELINE_BYTES) as usize;
     let mut bytes = Vec::with_capacity(size + 1);

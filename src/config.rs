@@ -493,7 +493,7 @@ impl Config {
                 ValueOrigin::Line(line) => Some(line),
                 ValueOrigin::Default => None,
             },
-            text: format!("{key} = {value}"),
+            text: format!("{key}={value}"),
             message,
             hints,
         }

@@ -12,5 +12,5 @@ pub use query::{
     EntryFacts, EntryFilter, Pattern, Phrase, Query, QueryChange, QueryError, RelaxedQuery, Source,
     TextTerm, describe_query, matches_name, relax_query,
 };
-pub use similar::{SimilarWord, Vocabulary, is_vocabulary_word};
+pub use similar::{SimilarWord, Vocabulary, add_vocabulary_words, is_vocabulary_word};
 pub use words::for_each_word;

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use rustix::fs::{self, AtFlags, Mode};
+use rustix::fs::{self, AtFlags, FileType, Mode};
 
 use crate::base::clock::Clock;
 use crate::base::digest::Digest;
@@ -51,6 +51,17 @@ pub fn is_absent(error: &io::Error) -> bool {
         error.kind(),
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
     )
+}
+
+/// Names a type of object that is not the file that a path should hold.
+pub fn describe_file_type(kind: FileType) -> &'static str {
+    match kind {
+        FileType::Symlink => "a symlink",
+        FileType::Directory => "a directory",
+        FileType::Fifo => "a FIFO",
+        FileType::Socket => "a socket",
+        _ => "not a regular file",
+    }
 }
 
 /// Opens an object of any type but a symlink, which is not followed; the open of a FIFO does not

@@ -198,7 +198,7 @@ impl Document for EntryListDocument {
 fn entry_kind_label(kind: EntryKind) -> &'static str {
     match kind {
         EntryKind::Scratch => "scratch",
-        EntryKind::FullBackup => "full-backup",
+        EntryKind::FullBackup => "full",
         EntryKind::Late => "late",
         EntryKind::Appended => "appended",
         EntryKind::Special => "special",

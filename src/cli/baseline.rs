@@ -190,6 +190,9 @@ fn state_cell(baseline: &BaselineSummary) -> TableCell {
         state @ (BaselineState::Unsealed | BaselineState::Unsigned) => {
             text_cell(OutputRole::Warn, state.as_str())
         }
+        BaselineState::Missing if baseline.problem.is_some() => {
+            text_cell(OutputRole::Bad, "unreadable")
+        }
         state => text_cell(OutputRole::Bad, state.as_str()),
     }
 }

@@ -195,11 +195,12 @@ fn find_written_baselines(files: &[NewFileItem], config: &Path) -> Result<BTreeS
     Ok(written)
 }
 
-/// Checks that no symlink of another user leads to a new file.
+/// Checks that no symlink of another user leads to a new file, and that not every user can replace it
+/// or its directory.
 fn check_directory(path: &Path) -> Result<()> {
     let mut above = path.ancestors().skip(1);
     match above.find(|it| it.symlink_metadata().is_ok()) {
-        Some(existing) => OperatorDirectory::open(existing).map(drop),
+        Some(existing) => OperatorDirectory::open(existing)?.check_not_public(),
         None => Ok(()),
     }
 }
@@ -278,7 +279,7 @@ fn propose_agents(args: &InitArgs, config: &Path, env: &ConfigEnvironment) -> Re
 }
 
 /// Whether a config can name a memory: the name of its directory, which an agent may have chosen, can
-/// contain line breaks and comments.
+/// contain line breaks, control characters and comments.
 fn can_be_named(memory: &Path, config: &Path, env: &ConfigEnvironment) -> bool {
     let agent = ProposedAgent {
         agent: unique_name(memory, &mut BTreeSet::new()),
@@ -438,7 +439,10 @@ fn parse_new_config(
         .iter()
         .map(|it| (it.agent.as_str(), it.memory.as_path()))
         .collect();
-    let is_expected = found == Ok(expected);
+    // A pager or terminal that shows the config would act on control characters.
+    let acts = |c: char| c.is_control() && c != '\t';
+    let is_plain = |it: &ProposedAgent| !it.memory.to_string_lossy().contains(acts);
+    let is_expected = found == Ok(expected) && agents.iter().all(is_plain);
     let config = parsed.ok().filter(|_| is_expected);
     config.filter(|config| config.alerts.is_none())
 }

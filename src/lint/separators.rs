@@ -46,9 +46,7 @@ fn check_missing_in_baseline(context: &Context<'_>, drafts: &mut Drafts) {
         "no separator line {separator}: the memory is overwritten whole at every reset; notes \
          below it are archived, and only a push keeps them"
     );
-    if let Some(excluded) = document.separators.excluded.last() {
-        message.push_str(&format!("; {excluded}, so it is not a separator"));
-    }
+    add_excluded_line(&mut message, document);
     let draft = Draft::new(RuleId::SeparatorMissing, message);
     // A baseline that is in use without a separator may be meant so.
     let is_draft = context.facts().earlier_version().is_none() && !document.text.is_empty();
@@ -61,6 +59,13 @@ fn check_missing_in_baseline(context: &Context<'_>, drafts: &mut Drafts) {
             draft
         },
     );
+}
+
+/// Adds which line equals the separator and is none, and why.
+fn add_excluded_line(message: &mut String, document: &Document<'_>) {
+    if let Some(excluded) = document.separators.excluded.last() {
+        message.push_str(&format!("; {excluded}, so it is not a separator"));
+    }
 }
 
 /// Returns the text that puts a separator line at the end of a text.
@@ -166,8 +171,10 @@ fn check_memory(context: &Context<'_>, drafts: &mut Drafts) {
         return;
     };
     if drift.is_separator_missing {
-        let message = "the separator of the baseline is gone: a reset archives and replaces the \
-                       whole file";
+        let mut message = "the separator of the baseline is gone: a reset archives and replaces \
+                           the whole file"
+            .to_string();
+        add_excluded_line(&mut message, document);
         drafts.push(Draft::new(RuleId::SeparatorMissing, message).severity(Severity::Error));
     }
     let places = separator_places(document, drift.separator_line);

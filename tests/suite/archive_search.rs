@@ -636,6 +636,34 @@ fn memory_is_searched_for_what_the_agent_wrote() {
 }
 
 #[test]
+fn misspelt_word_finds_memories() {
+    let world = World::new(&["ranger", "scout"]);
+    world.write_scratch("scout", "- first\n- a kangaroo\n");
+    world.write_scratch("ranger", "- kangaroos jump\n");
+    let engine = world.engine();
+    let agents = |query: &str| {
+        let found = search(&engine, query).memories.into_iter();
+        found.map(|it| it.agent).collect::<Vec<_>>()
+    };
+    assert_eq!(agents("kangaroo"), ["scout", "ranger"], "exact ones first");
+    assert_eq!(agents("kangaro in:live"), ["scout", "ranger"]);
+    assert_eq!(agents("kangaro agent:ranger"), ["ranger"]);
+    assert!(agents("kangaro in:archive").is_empty());
+    let found = search(&engine, "kangaro");
+    let text = &found.memories[0].text;
+    assert!(text.similarity < 1.0);
+    assert!(found.notes[0].contains("kangaro ~ kangaroo, kangaroos"));
+    let source = TextSource::Memory("scout".to_string());
+    let shown = engine.search().read_source(&source, u64::MAX).unwrap();
+    let hits = engine
+        .search()
+        .find_hits(&request(&engine, "kangaro").query, &shown)
+        .unwrap();
+    let lines = hits.lines(&shown.bytes).into_iter().map(|it| it.number);
+    assert_eq!(lines.collect::<Vec<_>>(), [text.lines[0].number]);
+}
+
+#[test]
 fn index_is_no_entry_and_has_the_archives_mode() {
     let world = World::new(&["scout"]);
     write_entry(&world, "scout/2025-01-02_0300.md", "walrus\n");

@@ -1,11 +1,13 @@
 //! The list of baselines, their versions, and restores.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 
 use memory_shepherd::base::digest::Digest;
 use memory_shepherd::base::error::ErrorKind;
 use memory_shepherd::engine::{BaselineState, Operation, SealScope, SizeBand, State};
 
+use crate::engine::make_fifo;
 use crate::fixture::Site;
 use crate::world::{BASELINE, World, restore_baseline};
 
@@ -214,6 +216,32 @@ fn unknown_version_is_a_user_error() {
             .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::User, "{version}");
     }
+}
+
+#[test]
+fn object_that_is_no_baseline_file_is_named() {
+    let site = Site::new();
+    let path = site.path("baselines/code-reviewer-MEMORY.md");
+    fs::remove_file(&path).unwrap();
+    let _ = site
+        .run(["baseline", "list"])
+        .assert_code(6)
+        .assert_stdout_has("missing");
+    let check = |object: &str| {
+        let list = site.run(["baseline", "list"]).assert_code(6);
+        let list = list
+            .assert_stdout_has("unreadable")
+            .assert_stderr_has(&format!("code-reviewer-MEMORY.md is {object}"));
+        assert!(!list.stdout.contains("missing"), "{object}");
+    };
+    fs::create_dir(&path).unwrap();
+    check("a directory");
+    fs::remove_dir(&path).unwrap();
+    symlink("/dev/null", &path).unwrap();
+    check("a symlink");
+    fs::remove_file(&path).unwrap();
+    make_fifo(&path);
+    check("a FIFO");
 }
 
 #[test]

@@ -106,6 +106,7 @@ pub fn tampered_change(name: &str) -> BaselineChange {
         missing_sealed_version: None,
         unread_version: None,
         agents: vec![name.to_string(), format!("{name}-eu")],
+        receivers: vec![name.to_string(), format!("{name}-eu")],
     }
 }
 
@@ -599,6 +600,7 @@ pub fn undo_plan(names: &[&str], written_since: bool, mode: UndoMode) -> Plan {
             time: minutes_before(190),
             has_written_since: written_since,
             mode,
+            skipped_run: None,
         });
     }
     plan

@@ -157,6 +157,69 @@ fn lost_host_has_times_and_count_of_flaps() {
     assert_eq!(seen.rows()[0].level, ReportLevel::Bad);
 }
 
+#[test]
+fn several_causes_are_all_named() {
+    let mut world = World::new(&["scout"]);
+    world.set_baseline("kim", BASELINE);
+    world.add_agent("kim", "remote_host = harbour\nremote_memory = /m.md");
+    world.write_memory("scout", BASELINE);
+    let engine = world.engine();
+    let plan = engine
+        .planner()
+        .plan_reset(&["scout".to_string()], false)
+        .unwrap();
+    super::world::apply_plan(&engine, &plan);
+    let see = |state: State, reason: &str| {
+        world.clock.advance(HOUR);
+        observe(&world, |seen| {
+            let is_lost = matches!(state, State::HostKey | State::Unreach);
+            seen.state = if is_lost == (seen.agent == "kim") {
+                state
+            } else {
+                State::Clean
+            };
+            seen.reason = reason.to_string();
+        });
+    };
+    see(State::Unreach, "connection timed out");
+    see(State::HostKey, "host key changed");
+    see(State::Clean, "");
+    see(State::Unreach, "connection refused");
+    see(State::Error, "permission denied");
+    see(State::Clean, "");
+    see(State::Error, "a directory");
+    assert_eq!(
+        texts(&report(&world, 12)),
+        [
+            "state | scout | ERROR since 16:00, 2 times since 14:00; a directory; also: permission denied",
+            "host lost | harbour | 10:00 to 14:00, 2 times; 1 agent; connection refused; also: connection \
+             timed out",
+            "host key | harbour | 11:00 to 12:00; 1 agent; host key changed",
+        ]
+    );
+}
+
+#[test]
+fn reset_of_lost_separator_tells_that_it_was_lost() {
+    let world = World::new(&["scout"]);
+    world.reset();
+    world.write_memory("scout", BASELINE.replace("kind", "cruel"));
+    world.clock.advance(HOUR);
+    observe(&world, |_| {});
+    world.write_memory("scout", "nothing of the baseline\n");
+    world.clock.advance(HOUR);
+    observe(&world, |_| {});
+    world.reset().assert_ok();
+    let seen = report(&world, 12);
+    assert_eq!(seen.drift.len(), 1, "{seen:?}");
+    assert_eq!(seen.drift[0].state, State::NoSep);
+    assert!(
+        texts(&seen)[0].contains("no separator"),
+        "{:?}",
+        texts(&seen)
+    );
+}
+
 /// Resets agents on a full disk.
 #[test]
 fn failure_names_reason_count_and_recovery() {
@@ -333,6 +396,33 @@ fn object_that_a_run_replaced_is_reported() {
     assert_eq!(seen.states.len(), 1, "{seen:?}");
     assert_eq!(seen.states[0].state, State::Error);
     assert!(seen.states[0].reason.contains("a symlink to /etc/motd"));
+}
+
+#[test]
+fn agent_that_left_the_config_is_not_reported() {
+    let world = World::new(&["ranger", "scout"]);
+    for agent in ["ranger", "scout"] {
+        world.write_scratch(agent, "- note\n");
+    }
+    fail_reset(&world);
+    world.write_memory("ranger", BASELINE.replace("kind", "cruel"));
+    observe(&world, |_| {});
+    let subjects = |world: &World| {
+        let rows = report(world, 12).rows().into_iter();
+        rows.map(|row| (row.topic, row.subject)).collect::<Vec<_>>()
+    };
+    let row = |topic, agent: &str| (topic, agent.to_string());
+    let all = [
+        row("failed", "ranger"),
+        row("failed", "scout"),
+        row("drift", "ranger"),
+    ];
+    assert_eq!(subjects(&world), all);
+    let world = world.without_agent("ranger");
+    assert_eq!(subjects(&world), [row("failed", "scout")]);
+    assert_eq!(report(&world, 12).runs[0].runs, 1);
+    let world = world.without_agent("scout");
+    assert!(report(&world, 12).is_empty());
 }
 
 #[test]

@@ -50,6 +50,34 @@ fn tampered_baseline_is_compared_with_sealed_version() {
 }
 
 #[test]
+fn change_names_only_agents_that_get_it() {
+    let mut world = World::new(&["scout"]);
+    world.add_agent("kim", "baseline = scout.md\nprotect = readonly");
+    world.reset();
+    let push_note = |world: &World| {
+        let notes = baseline_change(world, "scout").notes().into_iter();
+        notes
+            .filter(|it| it.contains("pushes it"))
+            .collect::<Vec<_>>()
+    };
+    assert!(push_note(&world).is_empty(), "pushed already");
+    fs::write(world.baseline_path("scout"), tampered_baseline()).unwrap();
+    assert_eq!(push_note(&world), ["the next reset pushes it to: scout"]);
+    assert_eq!(baseline_change(&world, "kim").agents, ["kim", "scout"]);
+    let world = world.with_general("min_baseline_size = 9999");
+    assert!(push_note(&world).is_empty(), "too small");
+    let world = world.with_general("min_baseline_size = 1");
+    world.write_seal();
+    fs::write(
+        world.baseline_path("scout"),
+        BASELINE.replace("brief", "mad"),
+    )
+    .unwrap();
+    let accepted = "if accepted, the next reset pushes it to: scout";
+    assert_eq!(push_note(&world), [accepted]);
+}
+
+#[test]
 fn unkept_sealed_baseline_is_compared_with_last_push() {
     let world = World::new(&["scout"]);
     world.reset().assert_ok();

@@ -59,6 +59,33 @@ fn scratch_drift_and_missing_boundary_are_restored() {
 }
 
 #[test]
+fn refused_repeated_undo_names_the_undone_run() {
+    let world = World::new(&["scout"]);
+    world.write_scratch("scout", "- one\n");
+    let earlier = world.reset().report.run;
+    world.write_scratch("scout", "- two\n");
+    let last = world.reset().report.run;
+    world.undo("scout", UndoMode::Refuse).assert_ok();
+    let again = world.undo("scout", UndoMode::Refuse);
+    let note = again.assert_outcome(Outcome::Refused).note.clone().unwrap();
+    assert!(
+        note.starts_with(&format!("run {last} is already undone")),
+        "{note}"
+    );
+    assert!(
+        note.ends_with(&format!("written since run {earlier}")),
+        "{note}"
+    );
+    let by_name = world.undo_target(&UndoTarget::Run(earlier), UndoMode::Refuse);
+    let note = by_name
+        .assert_outcome(Outcome::Refused)
+        .note
+        .clone()
+        .unwrap();
+    assert!(!note.contains("already undone"), "{note}");
+}
+
+#[test]
 fn undo_past_the_last_run_says_so() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- one\n");

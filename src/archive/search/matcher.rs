@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use memchr::{memchr, memchr_iter};
+use regex::bytes::Regex;
 
 use super::query::{Pattern, Phrase, Query};
 use super::words::{for_each_word, is_unspaced};
@@ -82,19 +83,17 @@ impl Query {
             let Pattern::Regex(regex) = &term.pattern else {
                 continue;
             };
-            if regex.is_match(text) == term.is_excluded {
-                return None;
+            let mut excluded = TextHits::default();
+            let found = if term.is_excluded {
+                &mut excluded
+            } else {
+                &mut hits
+            };
+            let before = found.count;
+            if regex.is_match(text) {
+                found.add_matches_in_lines(regex, text);
             }
-            let before = hits.count;
-            let mut start = 0;
-            for line in text.split_inclusive(|byte| *byte == b'\n') {
-                for found in regex.find_iter(line).filter(|found| !found.is_empty()) {
-                    hits.add(start + found.start()..start + found.end());
-                }
-                start += line.len();
-            }
-            // A match that spans lines does not count.
-            if hits.count == before && !term.is_excluded {
+            if (found.count > before) == term.is_excluded {
                 return None;
             }
         }
@@ -132,6 +131,25 @@ impl TextHits {
     pub fn move_by(&mut self, offset: usize) {
         for place in &mut self.places {
             *place = place.start + offset..place.end + offset;
+        }
+    }
+
+    /// Adds the matches of a regular expression within lines. Where all matches in a line are empty,
+    /// they are one hit at its beginning.
+    fn add_matches_in_lines(&mut self, regex: &Regex, text: &[u8]) {
+        let mut start = 0;
+        for line in text.split_inclusive(|byte| *byte == b'\n') {
+            let before = self.count;
+            for found in regex.find_iter(line).filter(|found| !found.is_empty()) {
+                self.add(start + found.start()..start + found.end());
+            }
+            // Behind the line end, `^` and `$` match once more.
+            let content = line.strip_suffix(b"\n").unwrap_or(line);
+            let content = content.strip_suffix(b"\r").unwrap_or(content);
+            if self.count == before && regex.is_match(content) {
+                self.add(start..start);
+            }
+            start += line.len();
         }
     }
 

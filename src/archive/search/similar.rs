@@ -5,6 +5,8 @@
 //! common ones, divided by the number of all. The n-grams are the pairs and triples of characters of
 //! the word between two marks, so that beginnings and ends count for more.
 
+use std::collections::HashSet;
+
 /// Words are similar from here on.
 const MIN_SIMILARITY: f64 = 0.45;
 
@@ -52,6 +54,15 @@ pub fn is_vocabulary_word(word: &str) -> bool {
         c.is_alphabetic() && !super::words::is_unspaced(c)
     });
     is_all_letters && (MIN_CHARS..=MAX_CHARS).contains(&count)
+}
+
+/// Adds the words of a text that can be misspelt or inflected.
+pub fn add_vocabulary_words(text: &[u8], words: &mut HashSet<String>) {
+    super::words::for_each_word(text, |word, _| {
+        if is_vocabulary_word(word) && !words.contains(word) {
+            words.insert(word.to_string());
+        }
+    });
 }
 
 impl Vocabulary {

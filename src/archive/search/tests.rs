@@ -78,6 +78,23 @@ fn regex_matches_within_lines() {
 }
 
 #[test]
+fn empty_match_of_regex_is_a_hit_of_its_line() {
+    let lines = |query: &str| {
+        let text = b"one\n\ntwo xx\r\n";
+        let found = parse(query).find_hits(text)?;
+        let lines = found.lines(text).into_iter().map(|line| line.number);
+        Some((found.count, lines.collect::<Vec<u64>>()))
+    };
+    for query in ["/^/", "/$/", "/x*/"] {
+        assert_eq!(lines(query), Some((3, vec![1, 2, 3])), "{query}");
+        assert_eq!(lines(&format!("-{query}")), None, "{query}");
+    }
+    assert_eq!(lines("/^$/"), Some((1, vec![2])));
+    assert!(hits("-/^$/", "one\ntwo\n").is_some());
+    assert_eq!(hits("/^$/", "one\ntwo\n"), None);
+}
+
+#[test]
 fn hits_are_given_by_line() {
     let text = b"one\ntwo token\r\n\ntoken token\ntoken";
     let found = parse("token").find_hits(text).unwrap();

@@ -27,6 +27,10 @@ const MAX_SYMLINKS: usize = 40;
 /// Maximum size of a file that is replaced where its content is known.
 pub const MAX_REPLACED_BYTES: u64 = 64 << 20;
 
+/// Why files in a directory that every user can write cannot be trusted.
+const PUBLIC_DIRECTORY: &str =
+    "is writable by every user, who could replace the files written there";
+
 /// The expected state of a name before a file is written there.
 #[derive(Clone, Copy, Debug)]
 pub enum ReplacedFile<'a> {
@@ -107,16 +111,32 @@ impl OperatorDirectory {
     /// [`ErrorKind::Conflict`].
     pub fn check_owner(&self) -> Result<()> {
         let stat = fs::fstat(&self.fd).with_path("stat", &self.path)?;
-        let why = if !is_own(&stat) && stat.st_uid != 0 {
-            "belongs to another user, who could replace the files written there"
-        } else if stat.st_mode & 0o002 != 0 {
-            "is writable by every user, who could replace the files written there"
-        } else {
-            return Ok(());
-        };
+        if !is_own(&stat) && stat.st_uid != 0 {
+            let why = "belongs to another user, who could replace the files written there";
+            return Err(self.untrusted_error(why));
+        }
+        if stat.st_mode & 0o002 != 0 {
+            return Err(self.untrusted_error(PUBLIC_DIRECTORY));
+        }
+        Ok(())
+    }
+
+    /// Checks that not every user can replace what it contains; in a sticky directory, only owners can.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Conflict`].
+    pub fn check_not_public(&self) -> Result<()> {
+        let stat = fs::fstat(&self.fd).with_path("stat", &self.path)?;
+        if stat.st_mode & 0o1002 == 0o002 {
+            return Err(self.untrusted_error(PUBLIC_DIRECTORY));
+        }
+        Ok(())
+    }
+
+    fn untrusted_error(&self, why: &str) -> Error {
         let message = format!("{} {why}", self.path.display());
         let hint = "change its owner and mode, or name a config in another directory";
-        Err(Error::new(ErrorKind::Conflict, message).with_hint(hint))
+        Error::new(ErrorKind::Conflict, message).with_hint(hint)
     }
 
     /// Returns the names in it.

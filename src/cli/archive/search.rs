@@ -162,6 +162,8 @@ struct MemoryItem<'r> {
     agent: &'r str,
     path: &'r str,
     read: DateTime<FixedOffset>,
+    /// As of an entry.
+    similarity: f64,
     hits: usize,
     lines: Vec<LineItem>,
 }
@@ -232,6 +234,7 @@ impl<'r> MemoryItem<'r> {
             agent: &found.agent,
             path: &found.address,
             read: found.read_at,
+            similarity: found.text.similarity,
             hits: found.text.hit_count,
             lines: found.text.lines.iter().map(LineItem::new).collect(),
         }

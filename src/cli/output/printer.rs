@@ -193,6 +193,9 @@ impl TableCell {
             width_left = rest;
             text.push_str(piece);
         }
+        if let Some(kept) = text.trim_end_matches([',', ' ']).strip_suffix('…') {
+            text.truncate(kept.len());
+        }
         if width > 0 {
             text.push('…');
         }
@@ -573,6 +576,7 @@ mod tests {
         assert_eq!(cut("baseline", 8), "baseline");
         assert_eq!(cut("baseline", 7), "baseli…");
         assert_eq!(cut("日本語", 4), "日…");
+        assert_eq!(cut("3f2a…, 9b1c…", 6), "3f2a…");
         assert_eq!(cut("baseline", 1), "…");
         assert_eq!(cut("baseline", 0), "");
     }

@@ -343,7 +343,8 @@ pub fn truncate(text: &str, width: usize) -> String {
         return text.to_string();
     }
     let kept = prefix(text, width.saturating_sub(1));
-    let kept = kept.strip_suffix('…').unwrap_or(kept);
+    let end = kept.trim_end_matches([',', ' ']);
+    let kept = end.strip_suffix('…').unwrap_or(kept);
     format!("{kept}…")
 }
 
@@ -417,6 +418,8 @@ mod tests {
         assert_eq!(shorten_untrusted("日本語日本語", 7), "日…語");
         assert_eq!(truncate_untrusted("rules edited", 6), "rules…");
         assert_eq!(truncate("/tmp/day…x.md", 10), "/tmp/day…");
+        assert_eq!(truncate("3f2a…, 9b1c…", 6), "3f2a…");
+        assert_eq!(truncate("kim, lou", 5), "kim,…");
     }
 
     #[test]

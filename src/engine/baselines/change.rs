@@ -11,10 +11,9 @@ use std::sync::Arc;
 
 use crate::base::digest::Digest;
 use crate::base::error::{Error, Result};
-use crate::baseline;
-use crate::baseline::MAX_BASELINE_BYTES;
+use crate::baseline::{self, BaselineRefusal, MAX_BASELINE_BYTES};
 use crate::boundary::memory_window;
-use crate::config::Agent;
+use crate::config::{Agent, Protection};
 use crate::engine::baselines::Baselines;
 use crate::engine::file_owner::FileOwner;
 
@@ -47,8 +46,10 @@ pub struct BaselineChange {
     pub missing_sealed_version: Option<Digest>,
     /// Why a version that it would be compared with cannot be read, although it is or may be stored.
     pub unread_version: Option<Error>,
-    /// The agents that use this baseline: their next reset would push it.
+    /// The agents that use this baseline.
     pub agents: Vec<String>,
+    /// Those of them whose next reset pushes the file, once it is accepted.
+    pub receivers: Vec<String>,
 }
 
 /// A version of a baseline whose bytes are known.
@@ -86,11 +87,13 @@ impl BaselineChange {
             }
             (None, None) => None,
         });
-        let agents = self.agents.join(", ");
-        notes.push(match self.refusal {
-            Some(_) => format!("if accepted, the next reset pushes it to: {agents}"),
-            None => format!("the next reset pushes it to: {agents}"),
-        });
+        if !self.receivers.is_empty() {
+            let accepted = self.refusal.as_ref().map_or("", |_| "if accepted, ");
+            let receivers = self.receivers.join(", ");
+            notes.push(format!(
+                "{accepted}the next reset pushes it to: {receivers}"
+            ));
+        }
         notes.extend(self.advice.clone());
         notes
     }
@@ -144,7 +147,17 @@ impl Baselines {
             .and_then(|it| it.pushed_versions.first().copied());
         let mut looked_for = missing.into_iter().chain(pushed);
         let versions = self.context.baseline_versions();
+        // No seal helps a file that is too small, or the template.
+        let is_unusable = matches!(refusal, Some(BaselineRefusal::Unusable(_)));
+        let has_it = |it: &Agent| {
+            let history = self.context.history(&it.name).ok();
+            history.is_some_and(|it| it.pushed_versions.first().copied() == current)
+        };
+        let receives =
+            |it: &Agent| !is_unusable && it.protect != Protection::ReadOnly && !has_it(it);
+        let receivers = users.iter().filter(|it| receives(it));
         Ok(BaselineChange {
+            receivers: receivers.map(|it| it.name.clone()).collect(),
             owner: FileOwner::of(&path, self.context.clock().zone()),
             current: file,
             refusal: refusal.as_ref().map(|it| it.error().to_string()),

@@ -1,5 +1,5 @@
-//! The report: what happened in a fleet since a moment, from the ledger and the log of state
-//! changes. Plain owned data for the command line and the console.
+//! The report: what happened to the agents of the config since a moment, from the ledger and the log
+//! of state changes. Plain owned data for the command line and the console.
 
 mod collector;
 mod growth;
@@ -68,7 +68,7 @@ pub struct RunTotals {
 /// A baseline that did not match its seal.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BrokenSealReport {
-    /// The baseline, or the agent where it left the config.
+    /// The baseline, or the agent where it is never reset any more.
     pub baseline: String,
     /// The agents that use it.
     pub agents: Vec<String>,
@@ -114,7 +114,7 @@ pub struct FailureReport {
     pub time: DateTime<FixedOffset>,
     /// How often it failed.
     pub times: usize,
-    /// Why, the last time.
+    /// Why: up to three causes, the newest first.
     #[serde(rename = "why")]
     pub reason: String,
     /// When it succeeded afterwards; none if it has not.
@@ -124,11 +124,11 @@ pub struct FailureReport {
 /// A host that could not be reached.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HostReport {
-    /// The host, or the agent where it left the config.
+    /// The host, or the agent where it is on this machine now.
     pub host: String,
     /// Its agents that were lost.
     pub agents: Vec<String>,
-    /// The worst state: HOSTKEY or UNREACH.
+    /// HOSTKEY or UNREACH.
     pub state: State,
     /// When it was lost, the first time.
     pub lost: DateTime<FixedOffset>,
@@ -138,7 +138,7 @@ pub struct HostReport {
     pub open_since: Option<DateTime<FixedOffset>>,
     /// How often it was lost.
     pub times: usize,
-    /// Why, the last time.
+    /// Why: up to three causes, the newest first.
     #[serde(rename = "why")]
     pub reason: String,
 }
@@ -198,7 +198,7 @@ pub struct StateReport {
     pub ended_by: Option<Operation>,
     /// Number of periods.
     pub times: usize,
-    /// Why, the last time.
+    /// Why: up to three causes, the newest first.
     #[serde(rename = "why")]
     pub reason: String,
 }

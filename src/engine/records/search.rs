@@ -303,11 +303,14 @@ impl ArchiveSearch {
         goes_on: &dyn Fn() -> bool,
     ) -> Result<SearchResult> {
         let mut result = SearchResult::default();
-        if request.query.filter.includes(Source::Live) {
-            self.search_memories(request, goes_on, &mut result);
-        }
-        if request.query.filter.includes(Source::Archive) {
+        let includes = |source| request.query.filter.includes(source);
+        let memory_words =
+            includes(Source::Live).then(|| self.search_memories(request, goes_on, &mut result));
+        if includes(Source::Archive) {
             self.search_entries(request, directories, goes_on, &mut result)?;
+        }
+        if let Some(words) = memory_words {
+            self.add_similar_memories(request, &words, goes_on, &mut result);
         }
         Ok(result)
     }

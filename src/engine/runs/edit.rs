@@ -159,6 +159,7 @@ impl Planner {
             time: records.record.time,
             has_written_since: !written_since.is_empty(),
             mode,
+            skipped_run: None,
         });
         Ok(Some(step))
     }

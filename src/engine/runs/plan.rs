@@ -175,6 +175,9 @@ pub struct UndoneRun {
     pub has_written_since: bool,
     /// What to do with its new notes.
     pub mode: UndoMode,
+    /// A newer run that was asked for and is undone already.
+    #[serde(skip)]
+    pub skipped_run: Option<String>,
 }
 
 /// What an undo does with notes that the agent has written since.

@@ -482,6 +482,9 @@ impl Planner {
             if let (UndoTarget::Agents(_), Some(newer)) = (target, &of_agent.skipped_run) {
                 let note = format!("run {newer} is already undone; this undoes run {run}");
                 step.notes.push(note);
+                if let Some(undone) = &mut step.undone_run {
+                    undone.skipped_run = Some(newer.clone());
+                }
             }
             if let (UndoTarget::Run(_), Some(error)) = (target, records.unread()) {
                 let note = format!("the run may have changed more agents before: {error}");
@@ -626,6 +629,7 @@ impl Planner {
             time: records.record.time,
             has_written_since: written_since,
             mode,
+            skipped_run: None,
         });
         Ok(Some(step))
     }

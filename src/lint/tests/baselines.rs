@@ -325,6 +325,26 @@ fn drift_is_reported_as_facts() {
 }
 
 #[test]
+fn underline_in_place_of_a_separator_is_named() {
+    let facts = FleetFacts {
+        drift: Some(DriftFacts::without_separator()),
+        ..FleetFacts::default()
+    };
+    let role = TextRole::Memory {
+        scratch_start: 0,
+        is_intact: false,
+    };
+    let text = b"# Scout\n\nBe fast.\n---\n- a note\n";
+    let report = check(text, role, &facts, &LintSettings::default());
+    let mut found = report.findings.iter();
+    let found = found
+        .find(|it| it.rule == RuleId::SeparatorMissing)
+        .unwrap();
+    let why = "line 4 underlines the text above it, which makes that a heading";
+    assert!(found.message.contains(why), "{}", found.message);
+}
+
+#[test]
 fn moved_lines_are_no_losses() {
     let facts = DriftFacts::compare(b"a\nb\nc\nnever d\n", b"never d\na\nb\nc\n", None);
     assert_eq!(facts.to_string(), "lines 1 moved");

@@ -34,6 +34,21 @@ fn printed_path_with_dash_is_no_option() {
 }
 
 #[test]
+fn listed_kinds_are_those_of_queries() {
+    let site = site_with_notes_and_drift();
+    let _ = site.run(["reset", "--all"]).assert_code(0);
+    let list = site.run(["archive", "list"]).assert_code(0);
+    for kind in ["scratch", "full"] {
+        let is_kind = |line: &&str| line.split_whitespace().any(|word| word == kind);
+        let line = list.stdout.lines().find(is_kind).unwrap();
+        let path = line.split_whitespace().find(|it| it.ends_with(".md"));
+        let query = format!("kind:{kind}");
+        let found = site.run(["archive", "search", &query]).assert_code(0);
+        let _ = found.assert_stdout_has(path.unwrap());
+    }
+}
+
+#[test]
 fn entries_are_listed_and_exported_without_ledger() {
     let site = site_with_notes_and_drift();
     let _ = site.run(["reset", "--all"]).assert_code(0);

@@ -390,7 +390,7 @@ fn config_check_names_refused_baselines() {
     }
     let document = site.run(["config", "check", "--json"]).json();
     let diagnostic = &document["diagnostics"][1];
-    assert_eq!(diagnostic["text"], "baseline = monitor-bot-MEMORY.md");
+    assert_eq!(diagnostic["text"], "baseline=monitor-bot-MEMORY.md");
     assert!(diagnostic["line"].is_u64());
     let hints = diagnostic["hints"].as_array().unwrap();
     assert!(

@@ -226,7 +226,13 @@ fn discovery_leaves_out_what_cannot_be_an_agent() {
         fs::create_dir_all(&directory).unwrap();
         directory.join("MEMORY.md")
     };
-    for name in ["workspace-tab\tx", "workspace-x #y", "workspace-z"] {
+    let names = [
+        "workspace-tab\tx",
+        "workspace-x #y",
+        "workspace-z",
+        "workspace-\u{1b}[31m",
+    ];
+    for name in names {
         fs::write(memory_in(name), "# Rules\n").unwrap();
     }
     symlink("AGENTS.md", memory_in("workspace-link")).unwrap();
@@ -238,7 +244,11 @@ fn discovery_leaves_out_what_cannot_be_an_agent() {
         .lines()
         .filter(|it| it.contains("left out"))
         .collect();
-    assert_eq!(notes.len(), 2, "{}", ran.stderr);
+    assert_eq!(notes.len(), 3, "{}", ran.stderr);
+    assert!(
+        ran.stderr
+            .contains("workspace-␛[31m/MEMORY.md: a config cannot name it")
+    );
     assert!(
         ran.stderr
             .contains("workspace-x #y/MEMORY.md: a config cannot name it")
@@ -256,6 +266,11 @@ fn discovery_leaves_out_what_cannot_be_an_agent() {
     let _ = ran
         .assert_code(2)
         .assert_stderr_has("workspace-x #y/MEMORY.md in a config; nothing was written");
+    let path = "home/.openclaw/workspace-\u{1b}[31m";
+    let _ = site
+        .run(["init", path, "--config", "other/fleet.conf"])
+        .assert_code(2)
+        .assert_stderr_has("␛[31m/MEMORY.md in a config; nothing was written");
     assert!(!site.path("other").exists());
 }
 

@@ -376,6 +376,28 @@ fn leftover_of_killed_installation_is_removed() {
 
 /// What stands in it becomes the text of the agents.
 #[test]
+fn init_refuses_a_directory_that_all_can_write() {
+    let site = Site::new();
+    let directory = site.path("new");
+    fs::create_dir(&directory).unwrap();
+    let set_mode =
+        |mode| fs::set_permissions(&directory, fs::Permissions::from_mode(mode)).unwrap();
+    set_mode(0o777);
+    for config in ["new/fleet.conf", "new/below/fleet.conf"] {
+        let _ = site
+            .run(["init", "--config", config])
+            .assert_code(6)
+            .assert_stderr_has("new is writable by every user");
+    }
+    assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);
+    // As /tmp is: there, only owners can rename and remove.
+    set_mode(0o1777);
+    let _ = site
+        .run(["init", "--config", "new/fleet.conf"])
+        .assert_code(0);
+}
+
+#[test]
 fn init_refuses_a_baseline_directory_of_others() {
     let site = Site::new();
     let directory = site.path("new/baselines");

@@ -28,6 +28,12 @@ const MIN_REPORTED_PERIOD: chrono::Duration = chrono::Duration::minutes(1);
 /// has to read back, to settle and to flush in between.
 const MAX_RECORD_DELAY: chrono::Duration = chrono::Duration::seconds(10);
 
+/// Separates the causes of several periods or failures, the newest first.
+const NEXT_REASON: &str = "; also: ";
+
+/// Maximum number of causes that are named.
+const MAX_REASONS: usize = 3;
+
 /// A period in which an agent was in a bad state.
 struct StatePeriod {
     agent: String,
@@ -137,6 +143,12 @@ impl<'e> ReportCollector<'e> {
     }
 
     fn add_event(&mut self, event: &RunEvent, time: DateTime<FixedOffset>) {
+        if time >= self.since {
+            self.retired_entries += event.retired_entries.len();
+        }
+        if !event.agent.is_empty() && self.agent(&event.agent).is_none() {
+            return;
+        }
         self.growth.add_event(event, time);
         if event.operation.is_undoable() && !event.outcome.is_failure() {
             let times = self.successes.entry(event.agent.clone()).or_default();
@@ -149,7 +161,6 @@ impl<'e> ReportCollector<'e> {
         if time < self.since {
             return;
         }
-        self.retired_entries += event.retired_entries.len();
         match event.operation {
             Operation::Guard => self.add_guard_event(event, time),
             operation if operation.is_undoable() => self.add_turn(event, time),
@@ -228,10 +239,14 @@ impl<'e> ReportCollector<'e> {
                 outcome: event.outcome,
                 time,
                 times: 0,
-                reason: event.note.clone().unwrap_or_default(),
+                reason: String::new(),
                 recovered: None,
             });
         report.times += 1;
+        add_reason(
+            &mut report.reason,
+            event.note.as_deref().unwrap_or_default(),
+        );
     }
 
     fn add_guard_event(&mut self, event: &RunEvent, time: DateTime<FixedOffset>) {
@@ -296,7 +311,8 @@ impl<'e> ReportCollector<'e> {
     fn find_periods(&mut self) {
         let mut changes = std::mem::take(&mut self.changes);
         // A machine whose clock is ahead may have written times to come.
-        changes.retain(|change| change.time <= self.until + MAX_CLOCK_LEAD);
+        let latest = self.until + MAX_CLOCK_LEAD;
+        changes.retain(|it| it.time <= latest && self.agent(&it.agent).is_some());
         changes.sort_by_key(|change| change.time);
         // The index of each agent's open period.
         let mut open: HashMap<String, usize> = HashMap::new();
@@ -337,17 +353,17 @@ impl<'e> ReportCollector<'e> {
         self.context.config().agent(name)
     }
 
-    /// Returns the periods with these states that were open at some time since the moment, by what
+    /// Returns the periods with this state that were open at some time since the moment, by what
     /// they are about.
     fn grouped_periods(
         &self,
-        states: &[State],
+        state: State,
         key: impl Fn(&StatePeriod) -> String,
     ) -> BTreeMap<String, Vec<&StatePeriod>> {
         let mut groups: BTreeMap<String, Vec<&StatePeriod>> = BTreeMap::new();
         for period in &self.periods {
             let is_recent = period.ended.is_none_or(|ended| ended >= self.since);
-            if states.contains(&period.began.to) && is_recent {
+            if period.began.to == state && is_recent {
                 groups.entry(key(period)).or_default().push(period);
             }
         }
@@ -360,7 +376,7 @@ impl<'e> ReportCollector<'e> {
             let baseline = agent.and_then(|agent| agent.baseline().map(str::to_string));
             baseline.unwrap_or_else(|| period.agent.clone())
         };
-        let groups = self.grouped_periods(&[State::Tampered], baseline);
+        let groups = self.grouped_periods(State::Tampered, baseline);
         let reports = groups.into_iter().filter_map(|(baseline, periods)| {
             let span = PeriodSpan::new(&periods)?;
             Some(BrokenSealReport {
@@ -371,7 +387,7 @@ impl<'e> ReportCollector<'e> {
                 ended: span.ended,
                 open_since: span.open_since,
                 times: span.times,
-                reason: span.last.began.reason.clone(),
+                reason: span.reason,
             })
         });
         sorted_by_end(reports.collect(), |it| (it.ended, it.first_seen))
@@ -383,19 +399,22 @@ impl<'e> ReportCollector<'e> {
             let host = agent.and_then(|agent| agent.host());
             host.map_or_else(|| period.agent.clone(), |host| host.name.clone())
         };
-        let groups = self.grouped_periods(&[State::HostKey, State::Unreach], host);
-        let reports = groups.into_iter().filter_map(|(host, periods)| {
+        let states = [State::HostKey, State::Unreach].into_iter();
+        let groups = states.flat_map(|state| {
+            let groups = self.grouped_periods(state, host).into_iter();
+            groups.map(move |(host, periods)| (state, host, periods))
+        });
+        let reports = groups.filter_map(|(state, host, periods)| {
             let span = PeriodSpan::new(&periods)?;
-            let states = periods.iter().map(|period| period.began.to);
             Some(HostReport {
                 host,
                 agents: span.agents,
-                state: states.min().unwrap_or(State::Unreach),
+                state,
                 lost: span.first.began.time,
                 back: span.ended,
                 open_since: span.open_since,
                 times: span.times,
-                reason: span.last.began.reason.clone(),
+                reason: span.reason,
             })
         });
         sorted_by_end(reports.collect(), |it| (it.back, it.lost))
@@ -404,7 +423,7 @@ impl<'e> ReportCollector<'e> {
     fn state_reports(&self) -> Vec<StateReport> {
         let mut reports = Vec::new();
         for state in [State::Error, State::Missing, State::Oversize, State::Behind] {
-            let groups = self.grouped_periods(&[state], |period| period.agent.clone());
+            let groups = self.grouped_periods(state, |period| period.agent.clone());
             for (agent, periods) in groups {
                 let mut periods = periods;
                 periods.retain(|period| !period.is_routine());
@@ -419,7 +438,7 @@ impl<'e> ReportCollector<'e> {
                     open_since: span.open_since,
                     ended_by: span.ended_by,
                     times: span.times,
-                    reason: span.last.began.reason.clone(),
+                    reason: span.reason,
                 });
             }
         }
@@ -445,7 +464,6 @@ impl<'e> ReportCollector<'e> {
             if let Some(place) = of_agent.get(next) {
                 // Of several periods before a reset, it is the last that the reset has ended.
                 reports[*place].first_seen = Some(began);
-                reports[*place].state = reports[*place].state.min(state);
             } else if period.ended.is_none_or(|ended| ended >= self.since) {
                 others
                     .entry((&period.agent, state))
@@ -529,10 +547,23 @@ impl<'e> ReportCollector<'e> {
     }
 }
 
+/// Adds an earlier cause to others that lack it.
+fn add_reason(reasons: &mut String, earlier: &str) {
+    let known = reasons.split(NEXT_REASON).collect::<Vec<_>>();
+    if known.contains(&earlier) || known.len() >= MAX_REASONS {
+        return;
+    }
+    if !reasons.is_empty() {
+        reasons.push_str(NEXT_REASON);
+    }
+    reasons.push_str(earlier);
+}
+
 /// What several periods of one host, baseline or agent have in common.
 struct PeriodSpan<'p> {
     first: &'p StatePeriod,
-    last: &'p StatePeriod,
+    /// Their causes, the newest first.
+    reason: String,
     agents: Vec<String>,
     /// When the last of them had ended; none if one is open.
     ended: Option<DateTime<FixedOffset>>,
@@ -550,6 +581,10 @@ impl<'p> PeriodSpan<'p> {
         for period in periods {
             *counts.entry(&period.agent).or_default() += 1;
         }
+        let mut reason = String::new();
+        for period in periods.iter().rev() {
+            add_reason(&mut reason, &period.began.reason);
+        }
         let open = periods.iter().filter(|period| period.ended.is_none());
         let open_since = open.map(|period| period.began.time).min();
         let ended = periods.iter().filter(|period| period.ended.is_some());
@@ -557,7 +592,7 @@ impl<'p> PeriodSpan<'p> {
         let last_ended = last_ended.filter(|_| open_since.is_none());
         Some(PeriodSpan {
             first: periods.iter().min_by_key(|period| period.began.time)?,
-            last: periods.iter().max_by_key(|period| period.began.time)?,
+            reason,
             agents: counts.keys().map(ToString::to_string).collect(),
             ended: last_ended.and_then(|period| period.ended),
             ended_by: last_ended.and_then(|period| period.ended_by),

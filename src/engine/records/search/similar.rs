@@ -1,5 +1,6 @@
 //! The second leg of a search: entries with words that resemble those of the query, which may be
-//! misspelt or inflected. It runs where the words themselves find few entries, and comes after these.
+//! misspelt or inflected. It runs where the words themselves find few texts, and comes after these.
+//! That of memories, whose words are not in the index, is beside their search.
 //!
 //! An entry of this leg has the score BM25 x similarity: the BM25 of the query with similar words
 //! beside its own, and the product of the similarities of the words that the entry has, each the best
@@ -14,8 +15,8 @@ use crate::archive::index::DocumentSource;
 use crate::archive::search::{Query, SimilarWord};
 use crate::engine::records::ArchiveSearch;
 
-/// With as many entries, a search found enough.
-const ENOUGH_ENTRIES: usize = 10;
+/// With as many entries and memories, a search found enough.
+pub(super) const ENOUGH_TEXTS: usize = 10;
 
 /// Maximum number of entries that are compared.
 const MAX_COMPARED_ENTRIES: usize = 200;
@@ -23,8 +24,8 @@ const MAX_COMPARED_ENTRIES: usize = 200;
 /// Maximum number of similar words that a note names.
 const MAX_NAMED_FORMS: usize = 3;
 
-/// Maximum number of entries that are added.
-const MAX_ADDED_ENTRIES: usize = 50;
+/// Maximum number of entries that are added, and of memories.
+pub(super) const MAX_ADDED_TEXTS: usize = 50;
 
 impl ArchiveSearch {
     /// Adds entries with similar words. Where the index fails, nothing is added: what has the words
@@ -37,7 +38,7 @@ impl ArchiveSearch {
         result: &mut SearchResult,
     ) {
         let room = request.limit.saturating_sub(result.entries.len());
-        if result.entries.len() >= ENOUGH_ENTRIES || room == 0 {
+        if result.entries.len() + result.memories.len() >= ENOUGH_TEXTS || room == 0 {
             return;
         }
         let Some(query) = self.widen_query(&request.query) else {
@@ -73,10 +74,10 @@ impl ArchiveSearch {
             let by_score = other.score.total_cmp(&one.score);
             by_score.then_with(|| other.entry.sort_key().cmp(&one.entry.sort_key()))
         });
-        added.truncate(room.min(MAX_ADDED_ENTRIES));
+        added.truncate(room.min(MAX_ADDED_TEXTS));
         if !added.is_empty() {
-            let words: Vec<String> = query.similar_words().filter_map(describe_forms).collect();
-            let note = format!("also found similar words: {}", words.join("; "));
+            let words = describe_similar_words(&query);
+            let note = format!("also found similar words: {words}");
             result.notes.push(note);
         }
         result.entries.extend(added);
@@ -89,7 +90,12 @@ impl ArchiveSearch {
     }
 }
 
-/// Returns, for example, "refrehs ~ refresh, refreshed".
+/// Returns, for example, "refrehs ~ refresh, refreshed; tokne ~ token".
+pub(super) fn describe_similar_words(query: &Query) -> String {
+    let words: Vec<String> = query.similar_words().filter_map(describe_forms).collect();
+    words.join("; ")
+}
+
 fn describe_forms(words: &[SimilarWord]) -> Option<String> {
     let (word, forms) = words.split_first()?;
     let forms: Vec<&str> = forms

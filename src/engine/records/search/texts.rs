@@ -1,11 +1,12 @@
 //! The texts behind the results of a search, and entries compared with other texts.
 
+use std::collections::HashSet;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use super::memories::searched_start;
-use crate::archive::search::{Query, TextHits};
+use crate::archive::search::{Query, TextHits, Vocabulary, add_vocabulary_words};
 use crate::archive::{EntryKind, agent_directory_of, has_scratch_header, strip_scratch_header};
 use crate::base::error::{Error, ErrorKind, PathContext, Result};
 use crate::config::Agent;
@@ -101,8 +102,16 @@ impl ArchiveSearch {
     /// Finds what a search found in a text: the words of the query, else those that resemble them.
     pub fn find_hits(&self, query: &Query, text: &SourceText) -> Option<TextHits> {
         let searched = &text.bytes[text.searched_start..];
-        let exact = query.find_hits(searched);
-        let mut hits = exact.or_else(|| self.widen_query(query)?.find_hits(searched))?;
+        let similar = |query: Option<Query>| query?.find_hits(searched);
+        let mut hits = query
+            .find_hits(searched)
+            .or_else(|| similar(self.widen_query(query)))
+            .or_else(|| {
+                // The index lacks the words of memories.
+                let mut words = HashSet::new();
+                add_vocabulary_words(searched, &mut words);
+                similar(query.with_similar_words(&Vocabulary::new(words)))
+            })?;
         hits.move_by(text.searched_start);
         Some(hits)
     }

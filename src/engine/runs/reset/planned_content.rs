@@ -140,19 +140,27 @@ impl Run<'_> {
         if !has_written_since || undo.mode == UndoMode::Overwrite {
             return Ok(None);
         }
+        let refuse = |error: Error| match &undo.skipped_run {
+            Some(newer) => {
+                let run = &undo.run;
+                error.with_context(format!("run {newer} is already undone; next is run {run}"))
+            }
+            None => error,
+        };
         let action = match source.replacement {
             Replacement::File(_) => None,
             Replacement::Absent => Some(StepAction::Remove),
             Replacement::KeptObject { .. } | Replacement::Symlink(_) => Some(StepAction::PutBack),
         };
         if let Some(action) = action {
-            return Err(nothing_to_append_to_error(&undo.run, action));
+            return Err(refuse(nothing_to_append_to_error(&undo.run, action)));
         }
         if undo.mode == UndoMode::Refuse {
             let message = format!("the agent has written since run {}", undo.run);
             let hint = "--append keeps the new notes below the restored file, --overwrite archives \
                         them";
-            return Err(Error::new(ErrorKind::Conflict, message).with_hint(hint));
+            let error = Error::new(ErrorKind::Conflict, message).with_hint(hint);
+            return Err(refuse(error));
         }
         let left = records.record.event.change.after.clone();
         Ok(Some(left.unwrap_or(FileState::Absent)))

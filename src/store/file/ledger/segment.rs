@@ -7,12 +7,12 @@
 
 use std::fs::OpenOptions;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use flate2::Compression;
 use flate2::bufread::GzDecoder;
 use flate2::write::GzEncoder;
+use rustix::fs::FileType;
 
 use crate::base::durable;
 use crate::base::error::{Error, ErrorKind, Result};
@@ -105,13 +105,8 @@ impl Segment {
         if error.kind() != io::ErrorKind::InvalidInput {
             return self.system_error(error);
         }
-        let found = match std::fs::symlink_metadata(&self.path).map(|it| it.file_type()) {
-            Ok(kind) if kind.is_symlink() => "a symlink",
-            Ok(kind) if kind.is_dir() => "a directory",
-            Ok(kind) if kind.is_fifo() => "a FIFO",
-            Ok(kind) if kind.is_socket() => "a socket",
-            _ => "not a regular file",
-        };
+        let kind = rustix::fs::lstat(&self.path).map(|it| FileType::from_raw_mode(it.st_mode));
+        let found = kind.map_or("not a regular file", durable::describe_file_type);
         let message = format!("the ledger segment {} is {found}", self.path.display());
         let hint = format!("move it away, and {}", self.restore_hint());
         Error::new(ErrorKind::Integrity, message).with_hint(hint)

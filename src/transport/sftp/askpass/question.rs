@@ -115,6 +115,10 @@ impl UnknownHostKey {
     fn parse(text: &str) -> Option<UnknownHostKey> {
         let text = text.strip_prefix("The authenticity of host '")?;
         let (host, rest) = text.split_once("' can't be established")?;
+        // An address in parentheses may be the name itself.
+        let name = host.strip_suffix(')').and_then(|it| it.split_once(" ("));
+        let name = name.filter(|(name, address)| name == address);
+        let host = name.map_or(host, |(name, _)| name);
         let mut lines = rest.lines().skip(1).map(str::trim);
         let line = lines.find(|line| line.contains(" key fingerprint is"))?;
         let (kind, fingerprint) = line.split_once(" key fingerprint is")?;
@@ -162,10 +166,7 @@ mod tests {
         let ExpectedAnswer::HostKey(key) = ExpectedAnswer::parse(UNKNOWN_HOST_PROMPT, "") else {
             panic!("{UNKNOWN_HOST_PROMPT}");
         };
-        assert_eq!(
-            key.host.to_visible_line(),
-            "[127.0.0.1]:2222 ([127.0.0.1]:2222)"
-        );
+        assert_eq!(key.host.to_visible_line(), "[127.0.0.1]:2222");
         assert_eq!(key.kind.to_visible_line(), "ED25519");
         assert_eq!(key.fingerprint.to_visible_line(), FINGERPRINT);
         let more: Vec<String> = key.notes.iter().map(Untrusted::to_visible_line).collect();
@@ -177,6 +178,11 @@ mod tests {
         let ExpectedAnswer::HostKey(same) = ExpectedAnswer::parse(&other, "") else {
             panic!("{other}");
         };
+        let named = UNKNOWN_HOST_PROMPT.replacen("[127.0.0.1]:2222", "harbour", 1);
+        let ExpectedAnswer::HostKey(named) = ExpectedAnswer::parse(&named, "") else {
+            panic!("{named}");
+        };
+        assert_eq!(named.host.to_visible_line(), "harbour ([127.0.0.1]:2222)");
         assert_eq!(same.fingerprint, key.fingerprint);
         assert_eq!(same.notes.len(), 3);
         let old = UNKNOWN_HOST_PROMPT
