@@ -499,7 +499,7 @@ fn terminal_passphrase_unlocks_agent() {
     lock_client_key(&server);
     let site = askpass_site(server);
     let mut terminal = site.start_console((80, 24));
-    terminal.wait_for("@ box wants a passphrase");
+    terminal.wait_for("@ box asks");
     terminal.wait("the other agent", |it| {
         it.text().contains("SCRATCH   scout")
     });
@@ -533,7 +533,7 @@ fn terminal_unknown_host_is_refused_then_accepted() {
     fs::remove_file(server.path("known_hosts")).unwrap();
     let site = askpass_site(server);
     let mut terminal = site.start_console((120, 36));
-    terminal.wait_for("@ box wants its unknown host key to be checked");
+    terminal.wait_for("@ box asks");
     type_answer(&mut terminal, "y", "y");
     assert!(terminal.text().contains("fingerprint  SHA256:"));
     terminal.send("\r");
@@ -542,7 +542,7 @@ fn terminal_unknown_host_is_refused_then_accepted() {
     terminal.wait("the reason", |it| it.text().contains("was not answered"));
     assert!(!site.server.path("known_hosts").exists());
     terminal.send("R");
-    terminal.wait_for("@ box wants its unknown host key to be checked");
+    terminal.wait_for("@ box asks");
     type_answer(&mut terminal, "yes", "yes");
     terminal.send("\r");
     terminal.wait("the agent", |it| it.text().contains("SCRATCH   ranger"));
@@ -558,7 +558,7 @@ fn terminal_quit_with_open_question_leaves_nothing() {
     lock_client_key(&server);
     let mut site = askpass_site(server);
     let mut terminal = site.start_console((80, 24));
-    terminal.wait_for("@ box wants a passphrase");
+    terminal.wait_for("@ box asks");
     terminal.send("q");
     assert!(terminal.wait_for_exit().success());
     terminal.assert_restored();

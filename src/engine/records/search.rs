@@ -304,13 +304,14 @@ impl ArchiveSearch {
     ) -> Result<SearchResult> {
         let mut result = SearchResult::default();
         let includes = |source| request.query.filter.includes(source);
-        let memory_words =
-            includes(Source::Live).then(|| self.search_memories(request, goes_on, &mut result));
+        if includes(Source::Live) {
+            self.search_memories(request, goes_on, &mut result);
+        }
         if includes(Source::Archive) {
             self.search_entries(request, directories, goes_on, &mut result)?;
         }
-        if let Some(words) = memory_words {
-            self.add_similar_memories(request, &words, goes_on, &mut result);
+        if includes(Source::Live) && request.query.has_text() {
+            self.add_similar_memories(request, goes_on, &mut result);
         }
         Ok(result)
     }

@@ -15,29 +15,29 @@ use crate::engine::records::ArchiveSearch;
 use crate::engine::watch::observe::memory_text::MemoryText;
 
 impl ArchiveSearch {
-    /// Adds the memories that match. Returns the words of the others.
+    /// Adds the memories that match.
     pub(super) fn search_memories(
         &self,
         request: &SearchRequest,
         goes_on: &dyn Fn() -> bool,
         result: &mut SearchResult,
-    ) -> Vocabulary {
+    ) {
         // Without a word, memories are a result only where the query asks for them.
         let filter = &request.query.filter;
         if !request.query.has_text() && !filter.names_source(Source::Live) {
-            return Vocabulary::default();
+            return;
         }
         if request.reads_remote {
             let agents = self.searched_agents(request);
             let remote: Vec<&Agent> = agents.filter(|it| it.host().is_some()).collect();
             self.observer.observe_all(&remote);
         }
-        let (mut unread, mut words) = (Vec::new(), HashSet::new());
+        let mut unread = Vec::new();
         self.for_each_memory(request, goes_on, &mut |agent, memory| match memory {
-            Some(Ok(memory)) => match find_in_memory(request, &request.query, agent, &memory) {
-                Some(found) => result.memories.push(found),
-                None => add_vocabulary_words(memory.searched_text(), &mut words),
-            },
+            Some(Ok(memory)) => {
+                let found = find_in_memory(request, &request.query, agent, &memory);
+                result.memories.extend(found);
+            }
             Some(Err(error)) => unread.push(format!("{}: {error}", agent.name)),
             None => result.never_read.push(agent.name.clone()),
         });
@@ -60,15 +60,13 @@ impl ArchiveSearch {
                 unread.len()
             )),
         }
-        Vocabulary::new(words)
     }
 
-    /// Adds the memories with words of the vocabulary that resemble those of the query, where the words
-    /// themselves are rare; the most similar ones come first.
+    /// Adds the memories with words that resemble those of the query, where the words themselves are
+    /// rare; the most similar ones come first.
     pub(super) fn add_similar_memories(
         &self,
         request: &SearchRequest,
-        vocabulary: &Vocabulary,
         goes_on: &dyn Fn() -> bool,
         result: &mut SearchResult,
     ) {
@@ -77,7 +75,14 @@ impl ArchiveSearch {
         if exact + result.memories.len() >= ENOUGH_TEXTS {
             return;
         }
-        let Some(query) = request.query.with_similar_words(vocabulary) else {
+        // Read once more: most searches find enough, and need no words of other memories.
+        let mut words = HashSet::new();
+        self.for_each_memory(request, goes_on, &mut |_, memory| {
+            if let Some(Ok(memory)) = memory {
+                add_vocabulary_words(memory.searched_text(), &mut words);
+            }
+        });
+        let Some(query) = request.query.with_similar_words(&Vocabulary::new(words)) else {
             return;
         };
         let known: HashSet<String> = result.memories.iter().map(|it| it.agent.clone()).collect();
