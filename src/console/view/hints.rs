@@ -247,9 +247,8 @@ fn is_hint_relevant(command: Command, model: &Model) -> bool {
             Command::GoLog | Command::NextTab | Command::OpenSelected
         ),
         (KeyContext::Agent, _) => is_agent_hint_relevant(command, model),
-        (KeyContext::Verify, _) => {
-            command != Command::GoLog && check_enabled(command, model).is_ok()
-        }
+        (KeyContext::Verify, _) if command == Command::GoLog => false,
+        (KeyContext::Verify, _) => check_enabled(command, model).is_ok(),
         (KeyContext::Archives | KeyContext::ArchiveText, _)
             if needs_entry(command, model) && model.archives.is_at_memory() =>
         {

@@ -359,7 +359,14 @@ pub fn fact_lines(model: &Model, summary: &BaselineSummary) -> [(String, Role); 
     let owner = summary.owner.map(|owner| describe_owner(model, owner));
     let owner = owner.unwrap_or_else(|| "no file".to_string());
     let used = format!("{}{used}{}", findings_words(summary), limit_words(summary));
-    let can_write = !model.read_only.is_forced;
+    // Keys that do nothing are not named.
+    let writing_keys = |keys: String| {
+        if model.read_only.is_forced {
+            String::new()
+        } else {
+            keys
+        }
+    };
     let plain = |text: String| (text, Role::Text);
     match summary.state {
         BaselineState::Changed => {
@@ -370,11 +377,7 @@ pub fn fact_lines(model: &Model, summary: &BaselineSummary) -> [(String, Role); 
             };
             let [restore, seal] =
                 [Command::PlanRestore, Command::PlanSeal].map(|it| model.key_hint(it));
-            let keys = if can_write {
-                format!("{restore} restores it, {seal} seals this one · ")
-            } else {
-                String::new()
-            };
+            let keys = writing_keys(format!("{restore} restores it, {seal} seals this one · "));
             let text = format!("{keys}{}{reach}", findings_words(summary));
             [plain(owner), (text, Role::Tampered)]
         }
@@ -386,11 +389,7 @@ pub fn fact_lines(model: &Model, summary: &BaselineSummary) -> [(String, Role); 
         BaselineState::Missing => {
             let why = summary.problem.clone();
             let why = why.unwrap_or_else(|| "the file does not exist".to_string());
-            let keys = if can_write {
-                format!("{} · ", missing_baseline_keys(model))
-            } else {
-                String::new()
-            };
+            let keys = writing_keys(format!("{} · ", missing_baseline_keys(model)));
             [(why, Role::Trouble), plain(format!("{keys}{used}"))]
         }
         BaselineState::TooSmall => {
@@ -404,22 +403,14 @@ pub fn fact_lines(model: &Model, summary: &BaselineSummary) -> [(String, Role); 
         BaselineState::Unsigned => {
             let keys = [Command::PlanSeal, Command::NameSigningKey].map(|it| model.key_hint(it));
             let [seal, sign] = keys;
-            let keys = if can_write {
-                format!(": {seal}, then {sign} signs it")
-            } else {
-                String::new()
-            };
+            let keys = writing_keys(format!(": {seal}, then {sign} signs it"));
             let why = format!("the seal has no good signature{keys}");
             [(why, Role::Warn), plain(format!("{used}; {owner}"))]
         }
         BaselineState::Behind => {
             let behind = summary.behind.join(", ");
             let key = model.key_hint(Command::PlanPush);
-            let keys = if can_write {
-                format!("{key} pushes this version and keeps the notes · ")
-            } else {
-                String::new()
-            };
+            let keys = writing_keys(format!("{key} pushes this version and keeps the notes · "));
             let why = format!("{keys}behind: {behind}");
             [
                 (why, Role::Warn),
