@@ -6,7 +6,7 @@ use std::time::Duration;
 use memory_shepherd::archive::EntryKind;
 use memory_shepherd::base::diff::drift::LineChange;
 use memory_shepherd::base::digest::Digest;
-use memory_shepherd::engine::{Outcome, SealScope, State, UndoMode};
+use memory_shepherd::engine::{Outcome, SealScope, State, TextOrigin, UndoMode};
 
 use super::world::{BASELINE, World, apply_plan};
 
@@ -51,6 +51,24 @@ fn unreset_memory_of_sealed_version_is_behind() {
     world.reset().assert_ok();
     let recorded = world.read_records().pop().unwrap().event;
     assert_eq!(recorded.change.entry.unwrap().kind, EntryKind::Scratch);
+}
+
+#[test]
+fn unreset_memory_of_saved_version_is_behind() {
+    let world = World::new(&["scout"]);
+    world.write_memory("scout", BASELINE);
+    let engine = world.engine();
+    let newer = BASELINE.replace("brief", "exact");
+    let writer = engine.baseline_files().begin_baseline_change().unwrap();
+    let expected = Some(Digest::of(BASELINE.as_bytes()));
+    writer
+        .save("scout.md", newer.as_bytes(), expected, TextOrigin::Operator)
+        .unwrap();
+    drop(writer);
+    assert_eq!(world.observe("scout").state, State::Behind);
+    let agent = engine.agent("scout").unwrap();
+    let compared = engine.history().compare_rules(agent).unwrap();
+    assert_eq!(compared.rules.agent_changes().count(), 0);
 }
 
 #[test]

@@ -131,7 +131,7 @@ impl Document for ThreeWayDocument {
         } = self.counts;
         let since = match self.pushed {
             Some(_) => "since the last push",
-            None => "against the baseline, of which no version was pushed",
+            None => "against a known version, of which none was pushed",
         };
         printer.write_plain_line(format!(
             "{}: lines {since}: {added} added, {removed} removed, {edited} edited, {moved} moved",

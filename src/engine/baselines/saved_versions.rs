@@ -38,6 +38,8 @@ struct BaselineTrail {
     last_saved: Option<Digest>,
     /// All versions that were ever sealed or made from known ones, oldest first.
     known: Vec<Digest>,
+    /// All versions that saves found or made, oldest first.
+    saved: Vec<Digest>,
     /// The last edit of a sealed version, through all saves since.
     edit: Option<SealedEdit>,
 }
@@ -53,8 +55,16 @@ struct SealedEdit {
 impl BaselineTrail {
     /// Adds a known version as the newest one.
     fn add_known(&mut self, version: Digest) {
-        self.known.retain(|known| *known != version);
-        self.known.push(version);
+        add_newest(&mut self.known, version);
+    }
+
+    /// Follows a change of the file to what it found and made.
+    fn follow_save(&mut self, event: &RunEvent) {
+        let before = event.change.before.as_ref().and_then(FileState::digest);
+        let made = event.baseline.filter(|_| event.outcome == Outcome::Ok);
+        for version in before.into_iter().chain(made) {
+            add_newest(&mut self.saved, version);
+        }
     }
 
     /// Whether an edit may begin with a version. Older ones were replaced for a reason: a user who can
@@ -94,6 +104,11 @@ impl BaselineTrail {
     }
 }
 
+fn add_newest(versions: &mut Vec<Digest>, version: Digest) {
+    versions.retain(|known| *known != version);
+    versions.push(version);
+}
+
 impl SavedVersions {
     /// Whether lines of another program may be in a version that an edit begins with. Where no seal
     /// was ever made there is nothing to tell them by.
@@ -115,11 +130,15 @@ impl SavedVersions {
         trail.is_some_and(|it| it.last_saved == Some(version) && !it.is_sealed_elsewhere())
     }
 
-    /// Returns the known versions of a baseline, newest first.
-    fn known_newest_first(&self, name: &str) -> impl Iterator<Item = Digest> {
+    /// Returns the versions of a baseline that operators made, newest first. Where it was never sealed,
+    /// there is nothing to tell them from those of other programs.
+    fn versions_newest_first(&self, name: &str) -> impl Iterator<Item = Digest> {
         let trail = self.baselines.get(name);
-        let known = trail.map_or(&[][..], |trail| &trail.known);
-        known.iter().rev().copied()
+        let versions = trail.map_or(&[][..], |trail| match (trail.sealed, trail.accepted) {
+            (None, None) => &trail.saved,
+            _ => &trail.known,
+        });
+        versions.iter().rev().copied()
     }
 
     /// Follows the next event of a baseline. `is_before_seal`: it is older than the accepted seal.
@@ -130,6 +149,7 @@ impl SavedVersions {
         }
         let trail = self.baselines.entry(name.clone()).or_default();
         trail.follow_edit(event);
+        trail.follow_save(event);
         let is_made = event.outcome == Outcome::Ok && self.is_made_from_known(&name, event);
         let note = event.note.as_deref().unwrap_or_default();
         let is_made = is_made && !note.starts_with(MERGED_TEXT_NOTE);
@@ -227,7 +247,7 @@ impl Baselines {
     }
 
     /// Returns the versions that an agent's memory may have, newest first: those that runs pushed or found
-    /// in it, and before the first run the known ones of its baseline.
+    /// in it, and before the first run those that operators made of its baseline.
     pub(in crate::engine) fn earlier_digests(
         &self,
         agent: &Agent,
@@ -248,7 +268,9 @@ impl Baselines {
             *latest = self.known_versions().ok().map(|known| (head, known));
         }
         let known = latest.as_ref().map(|(_, known)| known);
-        let versions = known.into_iter().flat_map(|it| it.known_newest_first(name));
+        let versions = known
+            .into_iter()
+            .flat_map(|it| it.versions_newest_first(name));
         versions.take(MAX_EARLIER_VERSIONS).collect()
     }
 

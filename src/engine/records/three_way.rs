@@ -21,7 +21,8 @@ const COMPARISON_TIMEOUT: Duration = Duration::from_secs(2);
 /// Three versions of an agent's rules.
 #[derive(Clone, Debug)]
 pub struct RuleComparison {
-    /// The version that was pushed last; without one, the baseline stands in for it.
+    /// The version that was pushed last; without one, the version that the memory has stands in for it,
+    /// or else the baseline.
     pub pushed: Option<Digest>,
     /// The baseline.
     pub baseline: Digest,
@@ -69,10 +70,10 @@ impl RunHistory {
                 None => Error::new(ErrorKind::Host, message),
             });
         };
-        let pushed = seen.pushed_version;
-        let version = pushed.and_then(|version| self.baselines.load_version(agent, version));
+        let (pushed, boundary) = (seen.pushed_version, content.boundary);
+        let known = pushed.or_else(|| boundary?.rule.behind_version());
+        let version = known.and_then(|version| self.baselines.load_version(agent, version));
         let old = version.as_ref().unwrap_or(baseline.as_ref());
-        let boundary = content.boundary;
         let above = boundary.map_or(&*seen.prefix, |it| it.split(&seen.prefix).0);
         let [old_rules, new_rules] =
             [old, baseline].map(|it| with_line_ends_of(it.operator_part(), above));
