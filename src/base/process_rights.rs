@@ -8,23 +8,20 @@ pub fn has_capability(capability: CapabilitySet) -> bool {
     capabilities(None).is_ok_and(|sets| sets.effective.contains(capability))
 }
 
-/// Describes the owner or group that this process may not give to a file of its own; none where it may
-/// give both.
-pub fn describe_refused_owner(uid: u32, gid: u32) -> Option<String> {
-    let is_own_user = geteuid().as_raw() == uid;
-    let is_own_group = || {
+/// Describes the user or group that this process may not give to a file of its own; none where it may
+/// give both. No group: the file has the right one.
+pub fn describe_refused_owner(uid: u32, gid: Option<u32>) -> Option<String> {
+    let has_group = |gid: &u32| {
         let groups = getgroups().unwrap_or_default();
-        groups
-            .iter()
-            .chain([&getegid()])
-            .any(|it| it.as_raw() == gid)
+        let own = getegid();
+        let mut groups = groups.iter().chain([&own]).map(|it| it.as_raw());
+        groups.any(|it| it == *gid)
     };
-    if (is_own_user && is_own_group()) || has_capability(CapabilitySet::CHOWN) {
-        return None;
-    }
-    Some(if is_own_user {
-        format!("group id {gid}")
+    let refused = if geteuid().as_raw() == uid {
+        gid.filter(|gid| !has_group(gid))
+            .map(|gid| format!("group id {gid}"))
     } else {
-        format!("user id {uid}")
-    })
+        Some(format!("user id {uid}"))
+    };
+    refused.filter(|_| !has_capability(CapabilitySet::CHOWN))
 }

@@ -258,7 +258,7 @@ impl Planner {
         let Some(baseline) = &seen.baseline else {
             return Err(Error::new(ErrorKind::Internal, "the baseline was not read"));
         };
-        let mut step = self.new_step(agent, seen, baseline.digest())?;
+        let mut step = self.new_step(agent, seen, baseline.digest(), true)?;
         step.new_size = baseline.bytes().len() as u64;
         step.lint_findings = lint.describe_baseline(agent, baseline);
         step.notes
@@ -376,8 +376,15 @@ impl Planner {
         }
     }
 
-    /// A step that installs `content`, with the figures of the observed memory.
-    fn new_step(&self, agent: &Agent, seen: &ObservedAgent, content: Digest) -> Result<PlanStep> {
+    /// A step that installs `content`, with the figures of the observed memory. `keeps_owner`: the new
+    /// file gets the owner and the group of the memory, and not those of an earlier one.
+    fn new_step(
+        &self,
+        agent: &Agent,
+        seen: &ObservedAgent,
+        content: Digest,
+        keeps_owner: bool,
+    ) -> Result<PlanStep> {
         let found = seen.observation.content.as_ref();
         let memory = match (&seen.special_file, found) {
             (Some(_), _) => BoundMemory::Special,
@@ -416,7 +423,9 @@ impl Planner {
         if let SwapForecast::Refused(error) = forecast {
             return Err(error);
         }
-        properties.ownership_refusal.map_or(Ok(()), Err)?;
+        if let Some(refusal) = properties.ownership_refusal.filter(|_| keeps_owner) {
+            return Err(refusal);
+        }
         notes.extend(
             seen.special_file
                 .as_ref()
@@ -594,7 +603,7 @@ impl Planner {
         if source.is_in_place(object.as_ref()) {
             return Ok(None);
         }
-        let mut step = self.new_step(agent, seen, source.digest())?;
+        let mut step = self.new_step(agent, seen, source.digest(), false)?;
         let now = match (&seen.observation.content, step.action) {
             (Some(content), _) => Some(FileState::File {
                 sha256: content.sha256,

@@ -127,7 +127,7 @@ pub(super) fn apply_attributes(
         let gid = (stat.st_gid != attributes.gid).then(|| fs::Gid::from_raw(attributes.gid));
         let given = fs::fchown(file, uid, gid);
         if given == Err(Errno::PERM)
-            && let Some(owner) = describe_refused_owner(attributes.uid, attributes.gid)
+            && let Some(owner) = describe_refused_owner(attributes.uid, Some(attributes.gid))
         {
             return Err(ownership_error(memory, &owner));
         }

@@ -35,7 +35,7 @@ impl LocalDirectory {
         // it names may write; all others may not, whatever it says.
         let new = self.create_run_file(run, Mode::from_raw_mode(0o664))?;
         let created = fstat(new.file(), &self.directory.path)?;
-        let may_give_group = describe_refused_owner(created.st_uid, stat.st_gid).is_none();
+        let may_give_group = describe_refused_owner(created.st_uid, Some(stat.st_gid)).is_none();
         Ok(Attributes {
             uid: stat.st_uid,
             // A user may own a directory of a group that it is not in.

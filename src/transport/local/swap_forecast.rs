@@ -4,7 +4,9 @@
 use std::ffi::OsStr;
 use std::path::Path;
 
-use rustix::fs::{self, AtFlags, FileType, StatVfsMountFlags, Statx, StatxAttributes, StatxFlags};
+use rustix::fs::{
+    self, AtFlags, FileType, Mode, StatVfsMountFlags, Statx, StatxAttributes, StatxFlags,
+};
 
 use super::errors::{ownership_error, refused_error};
 use super::open_directory::OpenDirectory;
@@ -59,7 +61,12 @@ impl OpenDirectory {
         let found = self.statx(name)?;
         let is_replaced = FileType::from_raw_mode(found.stx_mode.into()) == FileType::RegularFile
             && !found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
-        let owner = is_replaced.then(|| describe_refused_owner(found.stx_uid, found.stx_gid))??;
+        let directory = fs::fstat(&self.fd).ok()?;
+        // A new file gets this group by itself.
+        let has_group =
+            directory.st_mode & Mode::SGID.as_raw_mode() != 0 && directory.st_gid == found.stx_gid;
+        let gid = (!has_group).then_some(found.stx_gid);
+        let owner = is_replaced.then(|| describe_refused_owner(found.stx_uid, gid))??;
         Some(ownership_error(&self.path_of(name), &owner))
     }
 

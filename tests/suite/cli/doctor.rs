@@ -452,6 +452,30 @@ fn plan_and_doctor_name_an_owner_not_to_be_given() {
     }
 }
 
+#[test]
+fn memory_of_its_directorys_group_can_be_replaced() {
+    if !rustix::process::geteuid().is_root() {
+        return skip_unsupported("files of other users (not root)");
+    }
+    let site = site_with_notes_and_drift();
+    give_to_user(&site, 4712);
+    let memory = site.path(MONITOR_MEMORY);
+    let directory = memory.parent().unwrap();
+    for path in [directory, &memory] {
+        chown(path, Some(4712), Some(4711)).unwrap();
+    }
+    // After the owner, which clears the bit.
+    fs::set_permissions(directory, fs::Permissions::from_mode(0o2775)).unwrap();
+    for arguments in [["reset", "monitor-bot"], ["undo", "monitor-bot"]] {
+        let mut command = std::process::Command::new(PROGRAM_PATH);
+        command.uid(4712).gid(4712).current_dir(&site.dir);
+        let output = command.args(arguments).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let replaced = fs::metadata(&memory).unwrap();
+        assert_eq!((replaced.uid(), replaced.gid()), (4712, 4711));
+    }
+}
+
 /// The user of the memory's directory need not be in the directory's group.
 #[test]
 fn memory_in_directory_of_foreign_group_is_created() {
