@@ -72,7 +72,8 @@ impl ArchiveSearch {
     ) {
         let texts = result.entries.iter().filter_map(|it| it.text.as_ref());
         let exact = texts.filter(|text| text.similarity >= 1.0).count();
-        if exact + result.memories.len() >= ENOUGH_TEXTS {
+        let has_words = request.query.required_phrases().next().is_some();
+        if exact + result.memories.len() >= ENOUGH_TEXTS || !has_words {
             return;
         }
         // Read once more: most searches find enough, and need no words of other memories.
