@@ -106,8 +106,12 @@ fn draw_list(model: &Model, canvas: &mut Canvas<'_>) {
     columns.draw_headings(canvas, 3);
     if list.baselines.is_empty() {
         let directory = list.directory.display().to_string();
-        let key = model.key_hint(Command::NewBaseline);
-        let text = format!("{key} creates the first baseline in ");
+        let text = if model.read_only.is_forced {
+            "No baselines in ".to_string()
+        } else {
+            let key = model.key_hint(Command::NewBaseline);
+            format!("{key} creates the first baseline in ")
+        };
         let x = canvas.put_text(1, 4, &text, Role::Text);
         canvas.put_untrusted(x, 4, directory.as_bytes(), Role::Text);
     }
