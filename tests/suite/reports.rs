@@ -9,7 +9,7 @@ use memory_shepherd::archive::EntryKind;
 use memory_shepherd::base::clock::Clock;
 use memory_shepherd::base::quantity::describe_size;
 use memory_shepherd::engine::{
-    FleetReport, Observation, Operation, Outcome, ReportLevel, State, Trigger,
+    FleetReport, Observation, Operation, Outcome, ReportLevel, State, Trigger, UndoMode,
 };
 
 use super::world::{BASELINE, KEY, World, engine_with, fail_reset};
@@ -423,6 +423,34 @@ fn agent_that_left_the_config_is_not_reported() {
     assert_eq!(report(&world, 12).runs[0].runs, 1);
     let world = world.without_agent("scout");
     assert!(report(&world, 12).is_empty());
+}
+
+#[test]
+fn drift_that_an_undo_brings_back_is_open() {
+    let world = World::new(&["scout"]);
+    world.reset();
+    let drift = |report: &FleetReport| report.drift[0].is_open;
+    world.write_memory("scout", BASELINE.replace("kind", "cruel"));
+    world.clock.advance(HOUR);
+    world.reset().assert_ok();
+    assert!(!drift(&report(&world, 12)));
+    world.clock.advance(HOUR);
+    world.undo("scout", UndoMode::Refuse).assert_ok();
+    let undone = report(&world, 12);
+    assert!(drift(&undone));
+    let [text] = &texts(&undone)[..] else {
+        panic!("{undone:#?}");
+    };
+    assert!(text.contains("10:00 reset and undone, +1 -1"), "{text}");
+    observe(&world, |_| {});
+    assert_eq!(texts(&report(&world, 12)), texts(&undone));
+    world.clock.advance(HOUR);
+    world.redo("scout").assert_ok();
+    assert!(!drift(&report(&world, 12)));
+    world.undo("scout", UndoMode::Refuse).assert_ok();
+    world.clock.advance(HOUR);
+    world.reset().assert_ok();
+    assert!(report(&world, 12).drift.iter().all(|it| !it.is_open));
 }
 
 #[test]

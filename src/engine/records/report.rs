@@ -158,7 +158,7 @@ pub struct DriftReport {
     pub entry: Option<String>,
     /// How often it was seen: periods without a reset are one item.
     pub times: usize,
-    /// Whether the agent is still in this state.
+    /// Whether the agent is still in this state: it was not reset, or that was undone.
     pub is_open: bool,
     /// Lines that were added above the boundary.
     pub added: Option<usize>,

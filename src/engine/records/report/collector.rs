@@ -84,6 +84,8 @@ pub(super) struct ReportCollector<'e> {
     reset_agents: BTreeSet<String>,
     /// The turns of each agent that succeeded.
     successes: HashMap<String, Vec<Success>>,
+    /// Agents and runs that an undo took back, and whether that was the agent's last turn.
+    undone_runs: HashMap<(String, String), bool>,
     /// By agent, and whether they are of edits.
     failures: BTreeMap<(String, bool), FailureReport>,
     guard: BTreeMap<String, GuardReport>,
@@ -112,6 +114,7 @@ impl<'e> ReportCollector<'e> {
             runs: HashMap::new(),
             reset_agents: BTreeSet::new(),
             successes: HashMap::new(),
+            undone_runs: HashMap::new(),
             failures: BTreeMap::new(),
             guard: BTreeMap::new(),
             resets_of_drift: Vec::new(),
@@ -152,6 +155,12 @@ impl<'e> ReportCollector<'e> {
         self.growth.add_event(event, time);
         if event.operation.is_undoable() && !event.outcome.is_failure() {
             let times = self.successes.entry(event.agent.clone()).or_default();
+            let key = |run: &str| (event.agent.clone(), run.to_string());
+            // An undo that was itself undone takes nothing back.
+            let undone = event.undone_run.as_deref();
+            if let Some(run) = undone.filter(|_| !self.undone_runs.contains_key(&key(&event.run))) {
+                self.undone_runs.insert(key(run), times.is_empty());
+            }
             times.push(Success {
                 time,
                 operation: event.operation,
@@ -197,6 +206,7 @@ impl<'e> ReportCollector<'e> {
         };
         if event.operation.installs_baselines() && event.has_changed_memory() {
             let boundary = event.boundary.filter(|_| is_drifted);
+            let key = (event.agent.clone(), event.run.clone());
             self.resets_of_drift.push(DriftReport {
                 agent: event.agent.clone(),
                 state,
@@ -208,7 +218,7 @@ impl<'e> ReportCollector<'e> {
                     .as_ref()
                     .map(|it| it.path.display().to_string()),
                 times: 1,
-                is_open: false,
+                is_open: self.undone_runs.get(&key).copied().unwrap_or_default(),
                 added: boundary.map(|it| it.added_lines),
                 removed: boundary.map(|it| it.removed_lines),
             });
@@ -464,6 +474,9 @@ impl<'e> ReportCollector<'e> {
             if let Some(place) = of_agent.get(next) {
                 // Of several periods before a reset, it is the last that the reset has ended.
                 reports[*place].first_seen = Some(began);
+            } else if let Some(undone) = of_agent.last().filter(|it| reports[**it].is_open) {
+                // The undo brought back what was reset.
+                reports[*undone].is_open = period.ended.is_none();
             } else if period.ended.is_none_or(|ended| ended >= self.since) {
                 others
                     .entry((&period.agent, state))

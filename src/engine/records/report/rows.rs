@@ -231,7 +231,10 @@ impl FleetReport {
             text.push_str(&format!(", {} times", it.times));
         }
         match it.reset {
-            Some(reset) => text.push_str(&format!(", {} reset", self.format_time(reset))),
+            Some(reset) => {
+                let undone = if it.is_open { " and undone" } else { "" };
+                text.push_str(&format!(", {} reset{undone}", self.format_time(reset)));
+            }
             None if it.is_open => text.push_str(", not reset"),
             None => text.push_str(", gone again"),
         }
