@@ -205,6 +205,7 @@ impl MemoryDirectory for LocalDirectory {
             id: Some(self.directory.inode()?),
             missing_extensions: Vec::new(),
             swap_forecast: self.directory.forecast_from_flags(&self.memory_name),
+            write_refusal: self.directory.find_write_refusal(&self.memory_name),
             ownership_refusal: self.directory.find_ownership_refusal(&self.memory_name),
             undetectable_writers_reason: lease_obstacle(&self.directory.fd),
         })

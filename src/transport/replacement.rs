@@ -22,6 +22,9 @@ pub struct DirectoryProperties {
     /// What a swap would meet, as far as that is known without trying. For display in plans only:
     /// it guarantees nothing.
     pub swap_forecast: SwapForecast,
+    /// Why this process may not write the directory; `None` where it may, or where the transport cannot
+    /// know.
+    pub write_refusal: Option<Error>,
     /// Why this process may not give a new file the owner and the group of the memory; `None` where it
     /// may, or where the transport cannot know.
     pub ownership_refusal: Option<Error>,

@@ -423,7 +423,8 @@ impl Planner {
         if let SwapForecast::Refused(error) = forecast {
             return Err(error);
         }
-        if let Some(refusal) = properties.ownership_refusal.filter(|_| keeps_owner) {
+        let ownership_refusal = properties.ownership_refusal.filter(|_| keeps_owner);
+        if let Some(refusal) = properties.write_refusal.or(ownership_refusal) {
             return Err(refusal);
         }
         notes.extend(

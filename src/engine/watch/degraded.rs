@@ -93,11 +93,14 @@ impl MemoryChecks {
         }
     }
 
-    /// Returns why this process may not give a new file the owner and the group of an agent's memory; none
+    /// Returns why this process may not replace or create the memory of an agent of this machine; none
     /// where it may, or where the directory cannot be opened.
-    pub fn ownership_refusal(&self, agent: &Agent) -> Option<Error> {
-        let directory = self.context.open_directory(agent).ok()?;
-        directory.properties().ok()?.ownership_refusal
+    pub fn rights_refusal(&self, agent: &Agent) -> Option<Error> {
+        if agent.host().is_some() {
+            return None;
+        }
+        let properties = self.context.open_directory(agent).ok()?.properties().ok()?;
+        properties.write_refusal.or(properties.ownership_refusal)
     }
 
     /// Returns why processes that write an agent's memory cannot be detected, whatever rights

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use rustix::process::geteuid;
+
 use crate::base::error::{Error, ErrorKind, PathContext};
 use crate::transport::{FailureCause, TransportError};
 
@@ -44,11 +46,21 @@ pub(super) fn replaced_error(path: &Path) -> TransportError {
     )
 }
 
-/// The error for a memory whose owner or group, as [`describe_refused_owner`] returns it, this process may
+/// The error for a memory whose directory this process may not write.
+pub(super) fn unwritable_directory_error(memory: &Path) -> Error {
+    let message = format!(
+        "cannot replace {}: user id {} may not write its directory",
+        memory.display(),
+        geteuid().as_raw()
+    );
+    Error::new(ErrorKind::Host, message).with_hint("run as root, or as the user of the directory")
+}
+
+/// The error for a memory, present or new, whose owner or group, as [`describe_refused_owner`] returns it, this process may
 /// not give to a new file.
 pub(super) fn ownership_error(memory: &Path, owner: &str) -> Error {
     let message = format!(
-        "cannot replace {}: it belongs to {owner}, which this process may not give to a new file",
+        "cannot write {} as a file of {owner}, which this process may not give to a new file",
         memory.display()
     );
     Error::new(ErrorKind::Host, message)

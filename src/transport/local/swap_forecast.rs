@@ -5,10 +5,11 @@ use std::ffi::OsStr;
 use std::path::Path;
 
 use rustix::fs::{
-    self, AtFlags, FileType, Mode, StatVfsMountFlags, Statx, StatxAttributes, StatxFlags,
+    self, Access, AtFlags, FileType, Mode, StatVfsMountFlags, Statx, StatxAttributes, StatxFlags,
 };
+use rustix::io::Errno;
 
-use super::errors::{ownership_error, refused_error};
+use super::errors::{ownership_error, refused_error, unwritable_directory_error};
 use super::open_directory::OpenDirectory;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::invocation::quote_operand;
@@ -55,13 +56,31 @@ impl OpenDirectory {
         }
     }
 
-    /// Returns why this process may not give a new file the owner and the group of the memory at `name`;
+    /// Returns why this process may not write the directory, which replacing the memory at `name` has to;
     /// none where it may, and for a mount point, which is written in place.
+    pub(super) fn find_write_refusal(&self, name: &OsStr) -> Option<Error> {
+        let mounted = self.statx(name);
+        if mounted.is_some_and(|it| it.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)) {
+            return None;
+        }
+        let wanted = Access::WRITE_OK | Access::EXEC_OK;
+        match fs::accessat(&self.fd, ".", wanted, AtFlags::EACCESS) {
+            Err(Errno::ACCESS) => Some(unwritable_directory_error(&self.path_of(name))),
+            _ => None,
+        }
+    }
+
+    /// Returns why this process may not give a new file the owner and the group of the memory at `name`, or
+    /// without one the owner of the directory; none where it may, and for a mount point, which is written
+    /// in place.
     pub(super) fn find_ownership_refusal(&self, name: &OsStr) -> Option<Error> {
-        let found = self.statx(name)?;
+        let directory = fs::fstat(&self.fd).ok()?;
+        let Some(found) = self.statx(name) else {
+            let owner = describe_refused_owner(directory.st_uid, None)?;
+            return Some(ownership_error(&self.path_of(name), &owner));
+        };
         let is_replaced = FileType::from_raw_mode(found.stx_mode.into()) == FileType::RegularFile
             && !found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
-        let directory = fs::fstat(&self.fd).ok()?;
         // A new file gets this group by itself.
         let has_group =
             directory.st_mode & Mode::SGID.as_raw_mode() != 0 && directory.st_gid == found.stx_gid;

@@ -444,12 +444,44 @@ fn plan_and_doctor_name_an_owner_not_to_be_given() {
             [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned())
         };
         let refusal =
-            format!("it belongs to {owner}, which this process may not give to a new file");
+            format!("as a file of {owner}, which this process may not give to a new file");
         let [doctor, _] = run(&["doctor"]);
         assert!(doctor.contains(&refusal), "{doctor}");
         let [plan, error] = run(&["reset", "monitor-bot", "--dry-run"]);
         assert!(format!("{plan}{error}").contains(&refusal), "{plan}{error}");
     }
+}
+
+#[test]
+fn plan_names_a_directory_not_to_be_written() {
+    if !rustix::process::geteuid().is_root() {
+        return skip_unsupported("files of other users (not root)");
+    }
+    let site = site_with_notes_and_drift();
+    give_to_user(&site, 4712);
+    let memory = site.path(MONITOR_MEMORY);
+    let directory = memory.parent().unwrap();
+    let plan = || {
+        let mut command = std::process::Command::new(PROGRAM_PATH);
+        command.uid(4712).gid(4712).current_dir(&site.dir);
+        let output = command.args(["reset", "monitor-bot", "--dry-run"]).output();
+        String::from_utf8_lossy(&output.unwrap().stdout).into_owned()
+    };
+    chown(directory, Some(0), Some(0)).unwrap();
+    let text = plan();
+    assert!(
+        text.contains("user id 4712 may not write its directory"),
+        "{text}"
+    );
+    // A new memory would belong to the user of its directory.
+    fs::remove_file(&memory).unwrap();
+    chown(directory, Some(4711), Some(4712)).unwrap();
+    fs::set_permissions(directory, fs::Permissions::from_mode(0o775)).unwrap();
+    let text = plan();
+    assert!(
+        text.contains("as a file of user id 4711, which this process"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -48,7 +48,7 @@ pub(super) fn diff_titles(agent: &Agent, detail: &AgentDetail) -> [String; 2] {
 pub(super) fn baseline_diff_titles(change: &BaselineChange) -> [String; 2] {
     let known = match &change.reference {
         Some(known) if known.is_sealed => "sealed version",
-        Some(_) => "last pushed version",
+        Some(_) => "last known version",
         None => "no version is kept",
     };
     [known.to_string(), format!("file {}", change.path.display())]
@@ -66,7 +66,7 @@ pub(super) fn agent_facts(
     let since = engine
         .observations()
         .state_since(&agent.name, observation.state);
-    let mut facts = state_facts(agent, observation, since, is_sole_agent);
+    let mut facts = state_facts(engine, agent, observation, since, is_sole_agent);
     facts.extend(memory_facts(engine, agent, detail));
     facts.extend(baseline_facts(engine, agent, detail));
     // The checks of a layout are on a tab of their own.
@@ -110,6 +110,7 @@ fn heading_fact(label: &'static str) -> Fact {
 }
 
 fn state_facts(
+    engine: &Engine,
     agent: &Agent,
     observation: &Observation,
     since: Option<DateTime<FixedOffset>>,
@@ -130,7 +131,12 @@ fn state_facts(
     facts.push(match &observation.blocker {
         Some(block) => toned_fact("reset", format!("BLOCKED: {}", block.reason), Role::Bad),
         None if agent.reset.is_none() => plain_fact("reset", "never: it has no baseline"),
-        None => plain_fact("reset", "possible"),
+        None => match engine.memory_checks().rights_refusal(agent) {
+            Some(refusal) => {
+                toned_fact("reset", format!("not by this user: {refusal}"), Role::Warn)
+            }
+            None => plain_fact("reset", "possible"),
+        },
     });
     let protection = observation.protection;
     let effect = match protection {
