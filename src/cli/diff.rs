@@ -55,7 +55,7 @@ pub struct DiffArgs {
     /// Compares this archive entry with the memory
     #[arg(long, value_name = "ENTRY")]
     against_archive: Option<String>,
-    /// Compares the last sealed or pushed version of the baseline with its file
+    /// Compares the last known version of the baseline (sealed, pushed or saved) with its file
     ///
     /// Also shows the owner of the file, when it changed, and which agents use it.
     #[arg(long, conflicts_with = "against_archive")]
@@ -526,15 +526,16 @@ fn baseline_and_memory_sides(
     let path = engine.config().required_baseline_path(agent)?;
     let old = match engine.baselines().baseline_cache().load(agent) {
         Ok(baseline) => DiffSide::new(path.display(), baseline.bytes().to_vec()),
-        // A refused baseline still needs a comparison: fall back to the version pushed last.
+        // A refused baseline still needs a comparison: fall back to the version that the
+        // memory is measured against.
         Err(refusal) => match &detail.operator_part {
             Some(part) => {
                 context.print_warning(format!(
-                    "{}; comparing with the version pushed last",
+                    "{}; comparing with the last known version",
                     refusal.error()
                 ));
                 context.print_hints(refusal.error().hints());
-                let name = format!("{} (as pushed last)", path.display());
+                let name = format!("{} (last known version)", path.display());
                 DiffSide::new(name, part.clone())
             }
             None => return Err(refusal.error().clone()),

@@ -143,7 +143,7 @@ fn demo_tampered_baseline_has_a_diff() {
         .run([config[0], config[1], "diff", "billing-bot"])
         .assert_code(0);
     let _ = ran
-        .assert_stderr_has("comparing with the version pushed last")
+        .assert_stderr_has("comparing with the last known version")
         .assert_stdout_has("\n+- ");
     let ran = site
         .run([config[0], config[1], "diff", "inbox-scout"])

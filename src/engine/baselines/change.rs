@@ -61,7 +61,8 @@ pub struct KnownVersion {
     pub bytes: Arc<Vec<u8>>,
     /// The file that holds the bytes, or begins with them.
     pub path: PathBuf,
-    /// Whether it is the sealed version; otherwise it is the last pushed one.
+    /// Whether it is the sealed version; otherwise it is the last pushed one, or before the first push
+    /// an earlier one that was sealed or saved.
     pub is_sealed: bool,
 }
 
@@ -104,7 +105,7 @@ impl KnownVersion {
         let which = if self.is_sealed {
             "sealed version"
         } else {
-            "last pushed version"
+            "last known version"
         };
         let digest = self.digest.short_hex(8);
         let name = self.digest.to_string();
@@ -119,7 +120,7 @@ impl KnownVersion {
 
 impl Baselines {
     /// Compares the baseline file of an agent with the sealed version, where its bytes are known,
-    /// otherwise with the last pushed one. Reads the file again.
+    /// otherwise with the last pushed or saved one. Reads the file again.
     ///
     /// # Errors
     /// The agent is never reset.
@@ -136,7 +137,8 @@ impl Baselines {
         let users = self.context.config().baseline_users(name);
         let known = differs
             .and_then(|sealed| self.find_sealed_version(sealed, &users, &OnceCell::new()))
-            .or_else(|| self.find_pushed_version(agent, &users));
+            .or_else(|| self.find_pushed_version(agent, &users))
+            .or_else(|| self.find_saved_version(agent, current));
         let is_known = known.as_ref().is_some_and(|known| known.is_sealed);
         let missing = differs.filter(|_| !is_known);
         let pushed = known
@@ -202,6 +204,16 @@ impl Baselines {
         std::iter::once(agent).chain(others).find_map(|it| {
             let pushed = self.context.history(&it.name).ok()?.pushed_versions;
             self.stored_version(*pushed.first()?, false)
+        })
+    }
+
+    /// Finds the newest version of a baseline that no run has pushed yet, other than the current one.
+    fn find_saved_version(&self, agent: &Agent, current: Option<Digest>) -> Option<KnownVersion> {
+        let history = self.context.history(&agent.name).ok()?;
+        let mut digests = self.earlier_digests(agent, &history).into_iter();
+        digests.find_map(|it| {
+            let other = Some(it).filter(|_| Some(it) != current)?;
+            self.stored_version(other, false)
         })
     }
 

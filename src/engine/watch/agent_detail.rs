@@ -56,15 +56,15 @@ impl AgentDetail {
     }
 
     /// Names the version that the memory is measured against, where that is not the current
-    /// baseline: the baseline cannot be used, or changed since it was pushed.
+    /// baseline: the baseline cannot be used, or has changed since.
     pub fn reference_label(&self) -> Option<&'static str> {
         self.operator_part.as_ref()?;
         let seen = &self.observation;
         let boundary = seen.content.as_ref().and_then(|content| content.boundary);
         let version = boundary.and_then(|boundary| boundary.rule.version());
         match (seen.baseline, version) {
-            (None, _) => Some("last pushed version"),
-            (Some(current), Some(version)) if current != version => Some("pushed version"),
+            (None, _) => Some("last known version"),
+            (Some(current), Some(version)) if current != version => Some("earlier version"),
             _ => None,
         }
     }

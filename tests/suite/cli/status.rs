@@ -385,6 +385,18 @@ fn status_rows_fit_terminal_width() {
 
 /// The diff names the file's owner and the agents that it would have reached.
 #[test]
+fn baseline_diff_before_any_run_uses_saves() {
+    let site = Site::new();
+    let save = ["baseline", "replace", "Never", "Do never", "code-reviewer"];
+    let _ = site.run(save).assert_code(0);
+    let ran = site
+        .run(["diff", "--baseline", "code-reviewer", "--exit-code"])
+        .assert_code(1)
+        .assert_stderr_has("compared with the last known version ");
+    assert!(ran.stdout.contains("\n-3. Never push"), "{}", ran.stdout);
+}
+
+#[test]
 fn baseline_diff_names_owner_and_agents() {
     let site = site_with_notes_and_drift();
     let _ = site
@@ -409,7 +421,7 @@ fn baseline_diff_names_owner_and_agents() {
     let owner = rustix::process::geteuid().as_raw();
     for told in [
         format!("note: file owned by uid {owner}, "),
-        "note: compared with the last pushed version ".to_string(),
+        "note: compared with the last known version ".to_string(),
         "note: the next reset pushes it to: monitor-bot".to_string(),
     ] {
         assert!(ran.stderr.contains(&told), "{told}: {}", ran.stderr);

@@ -437,10 +437,10 @@ fn titles_and_patch_name_the_compared_version() {
         "{patch}"
     );
     std::fs::write(root.path().join("a.md"), "tiny").unwrap();
-    assert_eq!(title(), "last pushed version of a.md (above ---)");
+    assert_eq!(title(), "last known version of a.md (above ---)");
     let detail = engine.observer().read_detail(agent);
     let first = &text::prepare_diff(&detail, None).lines[0].bytes;
-    let expected = "Equal to the last pushed version. 0 scratch lines.";
+    let expected = "Equal to the last known version. 0 scratch lines.";
     assert_eq!(String::from_utf8_lossy(first), expected);
     // The patch names the same version.
     local.write_file(
@@ -449,7 +449,7 @@ fn titles_and_patch_name_the_compared_version() {
     );
     let patch = TextPreparer::new(&engine).make_patch("a").unwrap();
     let patch = String::from_utf8(patch).unwrap();
-    assert!(patch.starts_with("--- last pushed version of /"), "{patch}");
+    assert!(patch.starts_with("--- last known version of /"), "{patch}");
 }
 
 /// A fleet of one agent on a host, whose config may change.
