@@ -217,9 +217,12 @@ fn make_plan(
         .iter()
         .map(|file| file_row(&plan, file, deadline));
     let rows: Vec<BaselinePlanRow> = rows.collect();
+    // A version that was never sealed is sealed by a plan of its own, which shows its lint errors.
+    let is_restore = matches!(plan.action, BaselineAction::Restore { .. });
     let is_resealed = !rows.is_empty()
         && rows.iter().all(|row| !row.is_foreign)
-        && plan.files.iter().all(|file| is_sealed_now(engine, file));
+        && plan.files.iter().all(|file| is_sealed_now(engine, file))
+        && (!is_restore || plan.files.iter().all(|file| file.has_been_sealed));
     let immutable = plan.files.iter().map(|file| &file.name);
     let immutable: Vec<&str> = immutable
         .filter(|name| engine.baseline_edits().is_baseline_immutable(name))
@@ -500,7 +503,7 @@ fn apply_files(engine: &Engine, plan: &BaselinePlan, is_resealed: bool) -> Appli
     let mut applied = AppliedBaselinePlan::default();
     let mut written = Vec::new();
     let mut remarks = String::new();
-    // A restored version was accepted before; a new one is sealed only without lint errors.
+    // A restored version was sealed before; a new one is sealed only without lint errors.
     let is_restore = matches!(plan.action, BaselineAction::Restore { .. });
     for file in &plan.files {
         // Others see file and seal change together.
@@ -574,6 +577,7 @@ mod tests {
                 is_foreign: false,
                 replaces_foreign: false,
                 is_refused: false,
+                has_been_sealed: false,
             };
             let plan = BaselinePlan {
                 action: BaselineAction::Restore {
