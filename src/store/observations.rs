@@ -14,6 +14,14 @@ use crate::store::trigger::Trigger;
 /// Maximum length of a reason, in characters.
 const MAX_REASON_CHARS: usize = 200;
 
+/// Cuts a reason that is too long, and marks the cut.
+fn cut_reason(reason: &str) -> String {
+    match reason.char_indices().nth(MAX_REASON_CHARS) {
+        Some((end, _)) => format!("{}…", &reason[..end]),
+        None => reason.to_string(),
+    }
+}
+
 /// What observed a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -276,9 +284,22 @@ impl StateNote {
                 agent: seen.agent.clone(),
                 from: known.map(|known| known.state),
                 to: seen.state,
-                reason: seen.reason.chars().take(MAX_REASON_CHARS).collect(),
+                reason: cut_reason(&seen.reason),
                 observer,
             }),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cut_of_a_long_reason_is_marked() {
+        assert_eq!(cut_reason("ä short one"), "ä short one");
+        let longest = "ä".repeat(MAX_REASON_CHARS);
+        assert_eq!(cut_reason(&longest), longest);
+        assert_eq!(cut_reason(&format!("{longest}!")), format!("{longest}…"));
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use memory_shepherd::archive::EntryKind;
 use memory_shepherd::base::diff::drift::LineChange;
 use memory_shepherd::base::digest::Digest;
-use memory_shepherd::engine::{Outcome, SealScope, State, TextOrigin, UndoMode};
+use memory_shepherd::engine::{Outcome, SealScope, State, TextOrigin, Trigger, UndoMode};
 
 use super::world::{BASELINE, World, apply_plan};
 
@@ -41,7 +41,15 @@ fn unreset_memory_of_sealed_version_is_behind() {
     seal();
     let seen = world.observe("scout");
     assert_eq!(seen.state, State::Behind, "{}", seen.reason);
-    assert_eq!(seen.content.unwrap().scratch_lines, 1);
+    assert_eq!(seen.content.as_ref().unwrap().scratch_lines, 1);
+    let listed_behind = || {
+        let list = world.engine().baseline_catalog().list_baselines();
+        list.baselines[0].behind.clone()
+    };
+    assert!(listed_behind().is_empty(), "not seen yet");
+    let seen = std::slice::from_ref(&seen);
+    world.engine().observations().record(seen, Trigger::Cli);
+    assert_eq!(listed_behind(), ["scout"]);
     // An edit of the agent is measured against what the baseline is now.
     world.write_memory("scout", BASELINE.replace("brief", "rude"));
     let seen = world.observe("scout");

@@ -188,6 +188,7 @@ pub fn baseline_plan(agents: &[&str], is_foreign: bool) -> PreparedBaselinePlan 
         is_foreign,
         replaces_foreign: false,
         is_refused: false,
+        has_been_sealed: false,
     };
     let files: Vec<PlannedBaseline> = agents.iter().map(file).collect();
     let row = |file: &PlannedBaseline| BaselinePlanRow {

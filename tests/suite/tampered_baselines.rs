@@ -4,7 +4,7 @@
 use std::fs;
 
 use memory_shepherd::base::digest::Digest;
-use memory_shepherd::engine::BaselineChange;
+use memory_shepherd::engine::{BaselineChange, UndoMode};
 
 use crate::world::{BASELINE, World};
 
@@ -75,6 +75,20 @@ fn change_names_only_agents_that_get_it() {
     .unwrap();
     let accepted = "if accepted, the next reset pushes it to: scout";
     assert_eq!(push_note(&world), [accepted]);
+}
+
+#[test]
+fn undone_pushes_count_as_pushes_to_come() {
+    let mut world = World::new(&["scout"]);
+    world.add_agent("kim", "baseline = scout.md");
+    world.write_memory("kim", "my own rules\n");
+    world.reset();
+    assert!(baseline_change(&world, "scout").receivers.is_empty());
+    for agent in ["kim", "scout"] {
+        world.undo(agent, UndoMode::Refuse).assert_ok();
+    }
+    let receivers = baseline_change(&world, "scout").receivers;
+    assert_eq!(receivers, ["kim", "scout"]);
 }
 
 #[test]

@@ -193,7 +193,10 @@ impl TableCell {
             width_left = rest;
             text.push_str(piece);
         }
-        if let Some(kept) = text.trim_end_matches([',', ' ']).strip_suffix('…') {
+        if let Some(kept) = text
+            .trim_end_matches([',', ';', ':', ' '])
+            .strip_suffix('…')
+        {
             text.truncate(kept.len());
         }
         if width > 0 {
@@ -577,6 +580,7 @@ mod tests {
         assert_eq!(cut("baseline", 7), "baseli…");
         assert_eq!(cut("日本語", 4), "日…");
         assert_eq!(cut("3f2a…, 9b1c…", 6), "3f2a…");
+        assert_eq!(cut("sealed 77ab…; over", 14), "sealed 77ab…");
         assert_eq!(cut("baseline", 1), "…");
         assert_eq!(cut("baseline", 0), "");
     }

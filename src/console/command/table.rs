@@ -304,7 +304,7 @@ macro_rules! command_rows {
                 _ => archives::change_order(model);
             PlanEntryRestore       "restore-entry"  "restore plan"       Actions/Plan  &[Archives, ArchiveText, Timeline], ["X"], "Plan to restore the memory from before this entry's run":
                 _ if archives::check_restore(model) => archives::find_run(model);
-            TogglePin              "pin"            "pin"                Actions       &[Archives, ArchiveText, Timeline], ["P"], "Pin the entry, which retention never deletes, or unpin it":
+            TogglePin              "pin"            "pin"                Actions/Write &[Archives, ArchiveText, Timeline], ["P"], "Pin the entry, which retention never deletes, or unpin it":
                 _ if archives::check_pin(model) => archives::toggle_pin(model);
             GoVerify               "verify"         ""                   Navigation    &[Any], ["6"], "Go to the verification of ledger, archive and baselines":
                 _ => verify::open(model);

@@ -124,6 +124,17 @@ pub fn undo_offers(model: &Model) -> Vec<UndoOffer> {
     rank_offers(subject_undo(model), is_undo_subject_chosen(model), own)
 }
 
+/// Returns the baseline that this console created in its newest act, which no offer takes back, if an
+/// older act is offered first.
+pub fn passed_creation(model: &Model, offers: &[UndoOffer]) -> Option<String> {
+    let last = model.log.own_changes.front()?.run_ids.first()?;
+    let run = model.log.find_run(last)?;
+    let is_older = |offer: &UndoOffer| offer.time.is_none_or(|time| time < run.ended_at);
+    let is_passed = !is_undo_subject_chosen(model) && offers.first().is_none_or(is_older);
+    let name = run.created_baseline().filter(|_| is_passed)?;
+    Some(name.to_string())
+}
+
 /// Returns the undos that the redo key offers, the first one first.
 pub fn redo_offers(model: &Model) -> Vec<UndoOffer> {
     let own = model.log.own_runs.iter();

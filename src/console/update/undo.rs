@@ -8,7 +8,7 @@ use crate::console::model::read_only::check_started_writable;
 use crate::console::model::targets::{
     check_target_agents, last_redoable_run, last_undoable_run, target_agents,
 };
-use crate::console::model::undo_offers::{redo_offers, undo_offers, undone_save};
+use crate::console::model::undo_offers::{passed_creation, redo_offers, undo_offers, undone_save};
 use crate::console::model::{Model, OfferedPlan, UndoOffer, UndoOffers};
 use crate::console::screen::Screen;
 use crate::console::screens::baseline_plan;
@@ -25,6 +25,9 @@ pub fn plan_undo(model: &mut Model) -> Vec<Effect> {
         model.report_info(text);
     }
     let offers = undo_offers(model);
+    if let Some(name) = passed_creation(model, &offers) {
+        model.report_info(format!("{name} is new: to undo that, remove the file"));
+    }
     plan_first(model, offers)
 }
 

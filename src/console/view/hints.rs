@@ -13,6 +13,7 @@ use crate::console::model::undo_offers::{check_other_undo, undone_save};
 use crate::console::screen::Screen;
 use crate::console::screens::agent::state::AgentTab;
 use crate::console::screens::archives::state::ArchivesPage;
+use crate::console::screens::verify::update::would_write;
 use crate::console::theme::Role;
 use crate::console::widgets::canvas::{Canvas, end_of_untrusted, shorten_untrusted};
 use crate::console::widgets::list_pane::MIN_PREVIEW_COLUMNS;
@@ -248,7 +249,10 @@ fn is_hint_relevant(command: Command, model: &Model) -> bool {
         ),
         (KeyContext::Agent, _) => is_agent_hint_relevant(command, model),
         (KeyContext::Verify, _) if command == Command::GoLog => false,
-        (KeyContext::Verify, _) => check_enabled(command, model).is_ok(),
+        (KeyContext::Verify, _) => {
+            let is_change = matches!(command, Command::PlanRestore | Command::PlanSeal);
+            check_enabled(command, model).is_ok() && (!is_change || would_write(model, command))
+        }
         (KeyContext::Archives | KeyContext::ArchiveText, _)
             if needs_entry(command, model) && model.archives.is_at_memory() =>
         {

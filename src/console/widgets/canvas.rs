@@ -343,7 +343,7 @@ pub fn truncate(text: &str, width: usize) -> String {
         return text.to_string();
     }
     let kept = prefix(text, width.saturating_sub(1));
-    let end = kept.trim_end_matches([',', ' ']);
+    let end = kept.trim_end_matches([',', ';', ':', ' ']);
     let kept = end.strip_suffix('…').unwrap_or(kept);
     format!("{kept}…")
 }
@@ -419,6 +419,8 @@ mod tests {
         assert_eq!(truncate_untrusted("rules edited", 6), "rules…");
         assert_eq!(truncate("/tmp/day…x.md", 10), "/tmp/day…");
         assert_eq!(truncate("3f2a…, 9b1c…", 6), "3f2a…");
+        assert_eq!(truncate("sealed 77ab…; over", 14), "sealed 77ab…");
+        assert_eq!(truncate("read …: denied", 8), "read …");
         assert_eq!(truncate("kim, lou", 5), "kim,…");
     }
 

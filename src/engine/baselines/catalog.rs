@@ -25,6 +25,7 @@ use crate::engine::baselines::lint::FindingCounts;
 use crate::engine::file_owner::FileOwner;
 use crate::lint;
 use crate::store::record::{FileState, LedgerRecord, Operation};
+use crate::store::state::State;
 
 /// Begins the note of a record that an operator put back whatever the seal said.
 pub(in crate::engine) const SEALED_VERSION_NOTE: &str = "sealed version";
@@ -369,12 +370,19 @@ impl BaselineCatalog {
         let users = self.context.config().baseline_users(name);
         // No reset pushes a file that differs from its seal.
         let accepted = sealed.or(sha256);
+        let names: Vec<&str> = users.iter().map(|it| it.name.as_str()).collect();
+        let seen = self.context.observations().known_states(&names);
         let mut behind = Vec::new();
-        for agent in &users {
-            let history = self.context.history(&agent.name).ok();
-            let pushed = history.and_then(|it| it.pushed_versions.first().copied());
-            let is_older = pushed.is_some_and(|it| Some(it) != accepted);
-            behind.extend(is_older.then(|| agent.name.clone()));
+        for (name, seen) in names.into_iter().zip(seen) {
+            let history = self.context.history(name).ok();
+            let pushed = history.map(|it| it.pushed_versions.first().copied());
+            let is_behind = match pushed {
+                Some(Some(pushed)) => Some(pushed) != accepted,
+                // No run has touched the memory: it is what it was when it was last seen.
+                Some(None) => seen.is_some_and(|it| it.state == State::Behind),
+                None => false,
+            };
+            behind.extend(is_behind.then(|| name.to_string()));
         }
         let is_checked = general.require_seal != SealRequirement::Never;
         let state = match (sha256, sealed) {

@@ -16,6 +16,7 @@ use crate::boundary::memory_window;
 use crate::config::{Agent, Protection};
 use crate::engine::baselines::Baselines;
 use crate::engine::file_owner::FileOwner;
+use crate::store::record::{Operation, Outcome};
 
 /// Maximum number of files that are searched for the bytes of a version.
 const MAX_SEARCHED_FILES: usize = 1000;
@@ -151,12 +152,10 @@ impl Baselines {
         let versions = self.context.baseline_versions();
         // No seal helps a file that is too small, or the template.
         let is_unusable = matches!(refusal, Some(BaselineRefusal::Unusable(_)));
-        let has_it = |it: &Agent| {
-            let history = self.context.history(&it.name).ok();
-            history.is_some_and(|it| it.pushed_versions.first().copied() == current)
+        let receives = |it: &Agent| {
+            let is_pushed = !is_unusable && it.protect != Protection::ReadOnly;
+            is_pushed && self.last_version(it) != current
         };
-        let receives =
-            |it: &Agent| !is_unusable && it.protect != Protection::ReadOnly && !has_it(it);
         let receivers = users.iter().filter(|it| receives(it));
         Ok(BaselineChange {
             receivers: receivers.map(|it| it.name.clone()).collect(),
@@ -171,6 +170,25 @@ impl Baselines {
             agents: users.into_iter().map(|it| it.name.clone()).collect(),
             path,
         })
+    }
+
+    /// Returns the version of its baseline that the last change left an agent with; none if it is not
+    /// known. An undo may have put back a memory with none.
+    fn last_version(&self, agent: &Agent) -> Option<Digest> {
+        let history = self.context.history(&agent.name).ok()?;
+        let last = history.last_run.as_ref()?;
+        if last.operation != Operation::Undo || last.outcome != Outcome::Ok {
+            return history.pushed_versions.first().copied();
+        }
+        let mut back = self.context.ledger().scan_backwards().ok()?;
+        loop {
+            let (_, record) = back
+                .next_readable(&mut |it| it.agent == agent.name)
+                .ok()??;
+            if record.event.has_changed_memory() {
+                return record.event.baseline;
+            }
+        }
     }
 
     /// Finds the sealed version in the archive, beside the baselines or in the memory of an agent.

@@ -90,6 +90,8 @@ pub struct PlannedBaseline {
     pub replaces_foreign: bool,
     /// Whether resets refuse what a restore puts back, because the seal does not list that version.
     pub is_refused: bool,
+    /// Whether what a restore puts back was sealed before.
+    pub has_been_sealed: bool,
 }
 
 /// A search and replace.
@@ -226,6 +228,7 @@ impl BaselineEdits {
             let is_foreign = replaced.is_some_and(|it| known.is_foreign_base(name, it));
             file.replaces_foreign = is_foreign && !is_sealed;
             file.is_refused = has_seal && !is_sealed;
+            file.has_been_sealed = known.has_been_sealed(name, digest);
             plan.files.push(file);
         }
         Ok(plan)
@@ -327,6 +330,7 @@ impl BaselineEdits {
             is_foreign: false,
             replaces_foreign: false,
             is_refused: false,
+            has_been_sealed: false,
         }
     }
 

@@ -4,7 +4,7 @@
 //! that another program has changed saves the stranger's lines with his own, perhaps unseen: such a
 //! version is not known here, whichever program saved it, until a seal accepts it by name.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, PoisonError};
 
 use super::accepted_seal::AcceptedSeal;
@@ -36,6 +36,8 @@ struct BaselineTrail {
     sealed: Option<Digest>,
     /// The version that was made from a known one, or put back, last since the last seal.
     last_saved: Option<Digest>,
+    /// All versions that a seal ever listed.
+    ever_sealed: HashSet<Digest>,
     /// All versions that were ever sealed or made from known ones, oldest first.
     known: Vec<Digest>,
     /// All versions that saves found or made, oldest first.
@@ -56,6 +58,12 @@ impl BaselineTrail {
     /// Adds a known version as the newest one.
     fn add_known(&mut self, version: Digest) {
         add_newest(&mut self.known, version);
+    }
+
+    /// Adds a version that a seal lists as the newest known one.
+    fn add_sealed(&mut self, version: Digest) {
+        self.ever_sealed.insert(version);
+        self.add_known(version);
     }
 
     /// Follows a change of the file to what it found and made.
@@ -89,8 +97,8 @@ impl BaselineTrail {
             (Operation::Seal, _, sealed) => {
                 let edit = self.edit.take();
                 let edit = edit.filter(|edit| Some(edit.saved) == sealed);
-                if let Some(edit) = edit {
-                    self.add_known(edit.base);
+                for version in edit.map(|edit| edit.base).into_iter().chain(sealed) {
+                    self.add_sealed(version);
                 }
             }
             _ => self.edit = None,
@@ -121,6 +129,12 @@ impl SavedVersions {
     pub fn is_foreign_version(&self, name: &str, version: Digest) -> bool {
         let trail = self.baselines.get(name);
         trail.is_some_and(|trail| !trail.known.is_empty() && !trail.known.contains(&version))
+    }
+
+    /// Whether a seal ever listed a version of a baseline.
+    pub fn has_been_sealed(&self, name: &str, version: Digest) -> bool {
+        let trail = self.baselines.get(name);
+        trail.is_some_and(|trail| trail.ever_sealed.contains(&version))
     }
 
     /// Whether a version is that which an operator saved or put back last. A version that was sealed
@@ -157,13 +171,9 @@ impl SavedVersions {
         let is_of_seal =
             event.operation == Operation::Restore && note.starts_with(SEALED_VERSION_NOTE);
         let trail = self.baselines.entry(name).or_default();
-        let is_sealed = event.operation == Operation::Seal;
-        if is_sealed {
+        if event.operation == Operation::Seal {
             trail.sealed = event.baseline;
-        }
-        if (is_sealed || is_made)
-            && let Some(version) = event.baseline
-        {
+        } else if let Some(version) = event.baseline.filter(|_| is_made) {
             trail.add_known(version);
         }
         let is_saved = is_made && !is_of_seal && !is_before_seal;
@@ -209,7 +219,9 @@ impl Baselines {
         for name in accepted.seal.names() {
             let trail = saved.baselines.entry(name.to_string()).or_default();
             trail.accepted = accepted.seal.expected_digest(name);
-            trail.known.extend(trail.accepted);
+            if let Some(version) = trail.accepted {
+                trail.add_sealed(version);
+            }
         }
         // A seal that was made elsewhere is in no record.
         let sealed_at = accepted.meta.as_ref().map(|meta| meta.time);

@@ -606,7 +606,9 @@ fn export_asks_for_a_path_and_keeps_to_its_entry() {
 #[test]
 fn export_is_allowed_while_read_only() {
     let mut console = console_with_found("token", &[("scout", 1)]);
+    assert!(console.screen_text().contains("P pin"));
     console.model.read_only.is_forced = true;
+    assert!(!console.screen_text().contains("P pin"));
     console.press("W");
     let effects = console.press("Enter");
     assert!(

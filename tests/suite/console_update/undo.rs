@@ -402,6 +402,26 @@ fn change_of_baselines_is_an_act_of_this_console() {
     assert_eq!(planned(&effects), ["bravo-MEMORY.md", "charlie-MEMORY.md"]);
 }
 
+#[test]
+fn undo_says_that_it_passes_over_a_new_baseline() {
+    let mut console = console_after_reset();
+    let mut creation = baseline_run("new.md", "5a02", -1, (Operation::Save, ["", "new"]));
+    creation.events[0].change.before = Some(FileState::Absent);
+    console.send(Msg::BaselinePlanApplied(Ok(AppliedBaselinePlan {
+        runs: vec!["5a02".to_string()],
+        ..AppliedBaselinePlan::default()
+    })));
+    console.send(Msg::LogLoaded(Ok(vec![creation, own_run(0, &[])])));
+    let own = UndoTarget::Run(OWN_RUN.to_string());
+    assert_eq!(planned_undo(&mut console, "z"), own);
+    assert!(console.message_text().starts_with("new.md is new"));
+    // A later act is what the key is about.
+    console.press("Esc");
+    console.send(Msg::LogLoaded(Ok(vec![own_run(-2, &[])])));
+    assert_eq!(planned_undo(&mut console, "z"), own);
+    assert!(!console.message_text().contains("new.md"));
+}
+
 /// An agent that no run has touched.
 fn never_reset_agent(name: &str) -> Observation {
     let mut seen = observation_of(name, State::Scratch);

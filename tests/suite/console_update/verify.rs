@@ -18,8 +18,11 @@ const TAMPERED: &str = "baseline does not match its seal: alpha-MEMORY.md has 9f
 fn console_with_findings() -> TestConsole {
     let mut console = fleet_of_four();
     console.press("6");
-    let list = ["alpha", "bravo"].map(|agent| baseline_summary(agent, BaselineState::Ok));
-    console.load_baselines(baseline_list(list.into()));
+    let list = vec![
+        baseline_summary("alpha", BaselineState::Changed),
+        baseline_summary("bravo", BaselineState::Ok),
+    ];
+    console.load_baselines(baseline_list(list));
     console.send(Msg::Verified(Ok(Box::new(verification(vec![
         baseline_finding("alpha", TAMPERED, "review the change"),
         finding(
@@ -126,6 +129,25 @@ fn other_findings_lead_to_the_report() {
     }
     let effects = console.press("o");
     assert!(matches!(effects[..], [Effect::OpenPager(_)]), "{effects:?}");
+}
+
+#[test]
+fn hints_name_only_keys_that_write() {
+    let mut console = console_with_findings();
+    let behind = baseline_summary("alpha", BaselineState::Behind);
+    console.load_baselines(baseline_list(vec![behind]));
+    console.press("gg");
+    let text = console.screen_text();
+    assert!(text.contains("Enter shows the change"), "{text}");
+    for keys in ["X restore", "S seal"] {
+        assert!(!text.contains(keys), "{keys}: {text}");
+    }
+    console.press("G");
+    let text = console.screen_text();
+    assert!(text.contains("behind: alpha"), "{text}");
+    for keys in ["X restore", "S seal", "P pushes"] {
+        assert!(!text.contains(keys), "{keys}: {text}");
+    }
 }
 
 #[test]

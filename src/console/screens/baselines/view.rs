@@ -14,6 +14,7 @@ use crate::console::frame::{
 };
 use crate::console::model::Model;
 use crate::console::model::visible_text::{is_side_by_side, text_height};
+use crate::console::screen::Screen;
 use crate::console::screens::baselines::state::{
     BaselinesPage, ComparedVersion, NO_BASELINE_REASON,
 };
@@ -371,6 +372,11 @@ pub fn fact_lines(model: &Model, summary: &BaselineSummary) -> [(String, Role); 
             keys
         }
     };
+    // The verification has no keys for a new baseline or a push.
+    let baselines_keys = |keys: String| match model.screen {
+        Screen::Baselines => writing_keys(keys),
+        _ => String::new(),
+    };
     let plain = |text: String| (text, Role::Text);
     match summary.state {
         BaselineState::Changed => {
@@ -393,7 +399,7 @@ pub fn fact_lines(model: &Model, summary: &BaselineSummary) -> [(String, Role); 
         BaselineState::Missing => {
             let why = summary.problem.clone();
             let why = why.unwrap_or_else(|| "the file does not exist".to_string());
-            let keys = writing_keys(format!("{} · ", missing_baseline_keys(model)));
+            let keys = baselines_keys(format!("{} · ", missing_baseline_keys(model)));
             [(why, Role::Trouble), plain(format!("{keys}{used}"))]
         }
         BaselineState::TooSmall => {
@@ -414,7 +420,7 @@ pub fn fact_lines(model: &Model, summary: &BaselineSummary) -> [(String, Role); 
         BaselineState::Behind => {
             let behind = summary.behind.join(", ");
             let key = model.key_hint(Command::PlanPush);
-            let keys = writing_keys(format!("{key} pushes this version and keeps the notes · "));
+            let keys = baselines_keys(format!("{key} pushes this version and keeps the notes · "));
             let why = format!("{keys}behind: {behind}");
             [
                 (why, Role::Warn),

@@ -11,7 +11,7 @@ use crate::console::screens::reset::state::{
     PlanRequest, REDO_VERB, ResultLine, ResultView, failures_first, note_with_findings,
 };
 use crate::console::widgets::list_pane::{KeyedRow, ListPane};
-use crate::engine::{FleetReport, Operation, Outcome, ReportRow, RunEvent};
+use crate::engine::{FileState, FleetReport, Operation, Outcome, ReportRow, RunEvent};
 use schedule::ScheduleView;
 
 /// Maximum number of runs in the log, the newest; the command line shows older ones.
@@ -204,6 +204,14 @@ impl RunSummary {
         let is_save = matches!(event.operation, Operation::Save | Operation::Restore);
         let replaced = event.change.before.as_ref().filter(|_| is_save)?.digest()?;
         Some((event.file.clone()?, replaced))
+    }
+
+    /// Returns the baseline that a save created.
+    pub fn created_baseline(&self) -> Option<&str> {
+        let event = self.events.first()?;
+        let is_created = matches!(event.change.before, None | Some(FileState::Absent));
+        let is_creation = event.operation == Operation::Save && is_created;
+        event.file.as_deref().filter(|_| is_creation)
     }
 
     /// Returns the version that it put back, if it is a restore of a baseline.

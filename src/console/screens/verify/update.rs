@@ -12,7 +12,7 @@ use crate::console::screens::baselines;
 use crate::console::screens::log::state::MessageLevel;
 use crate::console::screens::verify::state::{VerifyResult, VerifyStage};
 use crate::console::update::plan;
-use crate::engine::{Verification, VerifyProgress};
+use crate::engine::{BaselineState, Verification, VerifyProgress};
 
 /// Goes to the screen; verifies if that was not done yet.
 pub fn open(model: &mut Model) -> Vec<Effect> {
@@ -123,6 +123,19 @@ pub fn check_subject(model: &Model) -> Result<(), String> {
 pub fn check_change(model: &Model) -> Result<(), String> {
     check_baseline_planning(model)?;
     check_subject(model)
+}
+
+/// Whether a restore or a seal of the baseline of the row under the cursor would write anything.
+pub fn would_write(model: &Model, command: Command) -> bool {
+    let subject = model.verify.subject(&model.baselines);
+    let summary = subject.and_then(|name| model.baselines.find(name));
+    summary.is_some_and(|it| {
+        let is_changed = it.sealed != it.sha256;
+        match command {
+            Command::PlanRestore => is_changed && it.sealed.is_some(),
+            _ => is_changed || it.state == BaselineState::Unsigned,
+        }
+    })
 }
 
 /// Checks that there is a report.

@@ -10,6 +10,7 @@ use crate::console::frame::draw_fleet_name;
 use crate::console::model::Model;
 use crate::console::screens::baselines::view::{fact_lines, seal_problem, short_state, state_role};
 use crate::console::screens::verify::state::{PartResult, VerifyRow, VerifyStage};
+use crate::console::screens::verify::update::{check_subject, would_write};
 use crate::console::theme::Role;
 use crate::console::widgets::canvas::{
     Canvas, fit_start_of_sentence, shorten_untrusted, wrap_text,
@@ -258,20 +259,18 @@ fn draw_details(model: &Model, canvas: &mut Canvas<'_>, y: u16, row: &VerifyRow)
 fn remedy(model: &Model, finding: &Finding) -> String {
     let key = |command| model.key_hint(command);
     let keys = match finding.subject {
-        FindingSubject::Baseline => {
-            let [open, restore, seal] = [
-                Command::OpenSelected,
-                Command::PlanRestore,
-                Command::PlanSeal,
-            ]
-            .map(key);
-            if model.read_only.is_forced {
-                return format!("{open} shows the change");
+        FindingSubject::Baseline if check_subject(model).is_ok() => {
+            let changes = [
+                (Command::PlanRestore, "restores the sealed version"),
+                (Command::PlanSeal, "seals this one"),
+            ];
+            let mut keys = format!("{} shows the change", key(Command::OpenSelected));
+            for (command, what) in changes {
+                if !model.read_only.is_forced && would_write(model, command) {
+                    keys.push_str(&format!(", {} {what}", key(command)));
+                }
             }
-            return format!(
-                "{open} shows the change, {restore} restores the sealed version, {seal} seals this \
-                 one"
-            );
+            return keys;
         }
         FindingSubject::Seal => {
             let (baselines, seal) = (key(Command::GoBaselines), key(Command::PlanSeal));

@@ -217,9 +217,12 @@ fn make_plan(
         .iter()
         .map(|file| file_row(&plan, file, deadline));
     let rows: Vec<BaselinePlanRow> = rows.collect();
+    // A version that was never sealed is sealed by a plan of its own, which shows its lint errors.
+    let is_restore = matches!(plan.action, BaselineAction::Restore { .. });
     let is_resealed = !rows.is_empty()
         && rows.iter().all(|row| !row.is_foreign)
-        && plan.files.iter().all(|file| is_sealed_now(engine, file));
+        && plan.files.iter().all(|file| is_sealed_now(engine, file))
+        && (!is_restore || plan.files.iter().all(|file| file.has_been_sealed));
     let immutable = plan.files.iter().map(|file| &file.name);
     let immutable: Vec<&str> = immutable
         .filter(|name| engine.baseline_edits().is_baseline_immutable(name))
@@ -290,6 +293,9 @@ pub(super) fn files_note(plan: &BaselinePlan, is_resealed: bool) -> String {
                 (false, _) => None,
             });
             notes.join("; ")
+        }
+        BaselineAction::Create { .. } if plan.files.iter().any(|it| !it.agents.is_empty()) => {
+            "the config names it: the next reset of its agents pushes it".to_string()
         }
         BaselineAction::Create { .. } => {
             "name it in the config: `baseline = FILE` in the section of an agent".to_string()
@@ -500,7 +506,7 @@ fn apply_files(engine: &Engine, plan: &BaselinePlan, is_resealed: bool) -> Appli
     let mut applied = AppliedBaselinePlan::default();
     let mut written = Vec::new();
     let mut remarks = String::new();
-    // A restored version was accepted before; a new one is sealed only without lint errors.
+    // A restored version was sealed before; a new one is sealed only without lint errors.
     let is_restore = matches!(plan.action, BaselineAction::Restore { .. });
     for file in &plan.files {
         // Others see file and seal change together.
@@ -562,24 +568,45 @@ mod tests {
 
     use super::*;
 
+    /// A baseline file that a plan writes.
+    fn planned_file(before: BaselineFile, agents: &[&str]) -> PlannedBaseline {
+        PlannedBaseline {
+            name: "scout.md".to_string(),
+            before,
+            after: Arc::new(b"# Rules\n".to_vec()),
+            replaced: 0,
+            agents: agents.iter().map(|it| it.to_string()).collect(),
+            is_foreign: false,
+            replaces_foreign: false,
+            is_refused: false,
+            has_been_sealed: false,
+        }
+    }
+
+    #[test]
+    fn creation_names_the_config_only_if_it_lacks_the_file() {
+        let note = |agents: &[&str]| {
+            let plan = BaselinePlan {
+                action: BaselineAction::Create {
+                    source: "template".to_string(),
+                },
+                files: vec![planned_file(BaselineFile::Absent, agents)],
+                unchanged: Vec::new(),
+            };
+            files_note(&plan, false)
+        };
+        assert!(note(&[]).starts_with("name it in the config"));
+        assert!(note(&["scout"]).starts_with("the config names it"));
+    }
+
     #[test]
     fn restore_says_what_happens_to_the_object_there() {
         let note = |before| {
-            let file = PlannedBaseline {
-                name: "scout.md".to_string(),
-                before,
-                after: Arc::new(b"# Rules\n".to_vec()),
-                replaced: 0,
-                agents: Vec::new(),
-                is_foreign: false,
-                replaces_foreign: false,
-                is_refused: false,
-            };
             let plan = BaselinePlan {
                 action: BaselineAction::Restore {
                     version: "sealed".to_string(),
                 },
-                files: vec![file],
+                files: vec![planned_file(before, &[])],
                 unchanged: Vec::new(),
             };
             files_note(&plan, false)

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use super::*;
 use crate::archive::index::CandidateOrder;
 use crate::base::clock::{Clock, SystemClock};
+use crate::base::digest::Digest;
 use crate::base::error::ErrorKind;
 use crate::config::{self, Config, ConfigErrors, SshHost};
 use crate::console::agent_row::known_scratch_lines;
@@ -26,7 +27,7 @@ use crate::console::screens::baselines::state::{ComparedVersion, ComparisonReque
 use crate::console::update::update;
 use crate::engine::{
     BaselineAction, BaselineFile, BaselinePlan, EngineSetup, PlannedBaseline, Protection,
-    SealMatch, SealScope, State, TextReplacement, Trigger,
+    SealMatch, SealScope, State, TextOrigin, TextReplacement, Trigger,
 };
 use crate::fake_transport::FakeTransport;
 use crate::temporary_root::temporary_root;
@@ -739,6 +740,14 @@ fn replace_text(fleet: &mut ReloadableFleet, new: &str) -> (String, AppliedBasel
             is_regex: false,
         },
     };
+    change_baselines(fleet, request)
+}
+
+/// Makes and applies a plan over baselines; returns the note of the plan, and what was written.
+fn change_baselines(
+    fleet: &mut ReloadableFleet,
+    request: BaselinePlanRequest,
+) -> (String, AppliedBaselinePlan) {
     fleet.runner.execute(Effect::MakeBaselinePlan(1, request));
     let made = fleet.wait_for(|msg| matches!(msg, Msg::BaselinePlanMade(..)));
     let Msg::BaselinePlanMade(_, Ok(prepared)) = made else {
@@ -774,6 +783,36 @@ fn replacement_in_sealed_baseline_is_sealed() {
     assert!(note.contains("sealed, too"), "{note}");
     assert!(applied.summary.contains("and sealed it"), "{applied:?}");
     assert_eq!(seal_of(&engine), SealMatch::Sealed);
+}
+
+#[test]
+fn undone_restore_seals_no_unsealed_version() {
+    let mut fleet = ReloadableFleet::new();
+    let engine = Arc::clone(&fleet.runner.engine);
+    let directory = &engine.config().general.baseline_dir;
+    std::fs::create_dir_all(directory).unwrap();
+    std::fs::write(directory.join("a.md"), BASELINE).unwrap();
+    let mut plan = engine.seals().plan_seal(&SealScope::All, false).unwrap();
+    plan.accept_lint_errors();
+    engine.seals().apply_seal(&plan, None).unwrap();
+    let text = BASELINE.replace("kind", "brief").into_bytes();
+    let sealed = Some(Digest::of(BASELINE.as_bytes()));
+    let writer = engine.baseline_files().begin_baseline_change().unwrap();
+    let saved = writer
+        .save("a.md", &text, sealed, TextOrigin::Operator)
+        .unwrap();
+    drop(writer);
+    let restore = |version: String| BaselinePlanRequest::Restore {
+        names: vec!["a.md".to_string()],
+        version,
+    };
+    let seal_of = |engine: &Engine| engine.baseline_edits().open_baseline("a.md").unwrap().seal;
+    change_baselines(&mut fleet, restore("sealed".to_string()));
+    assert_eq!(seal_of(&engine), SealMatch::Sealed);
+    let (note, applied) = change_baselines(&mut fleet, restore(saved.digest.to_string()));
+    assert!(note.contains("until it is sealed"), "{note}");
+    assert!(!applied.summary.contains("sealed"), "{}", applied.summary);
+    assert!(matches!(seal_of(&engine), SealMatch::SavedHere(_)));
 }
 
 #[test]
@@ -978,6 +1017,7 @@ fn restore_note_says_each_fact_once() {
         is_foreign: false,
         replaces_foreign: false,
         is_refused: false,
+        has_been_sealed: false,
     };
     let plan = BaselinePlan {
         action: BaselineAction::Restore {
