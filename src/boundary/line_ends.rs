@@ -101,7 +101,8 @@ pub(super) fn whole_lines_length(text: &[u8], prefix: &[u8]) -> Option<usize> {
 }
 
 /// Returns `text` with the line ends of `model`, so that a comparison of the two shows other changes
-/// only: line by line as long as both have the same lines, then with those of most of its lines.
+/// only: line by line as long as both have the same lines, then with those of most of its lines, unless
+/// most lines of `text` have these, too.
 pub fn with_line_ends_of<'t>(text: &'t [u8], model: &[u8]) -> Cow<'t, [u8]> {
     let has_cr_lf = |text: &[u8]| memchr::memmem::find(text, b"\r\n").is_some();
     if !has_cr_lf(text) && !has_cr_lf(model) {
@@ -111,15 +112,16 @@ pub fn with_line_ends_of<'t>(text: &'t [u8], model: &[u8]) -> Cow<'t, [u8]> {
         text.split_inclusive(|byte| *byte == b'\n')
             .map(split_line_end)
     }
-    let cr_lf_count = lines(model).filter(|(_, end)| *end == b"\r\n").count();
-    let most: &[u8] = if 2 * cr_lf_count > lines(model).count() {
-        b"\r\n"
-    } else {
-        b"\n"
+    let cr_lf_count = |text| lines(text).filter(|(_, end)| *end == b"\r\n").count();
+    let has_mostly_cr_lf = |text| 2 * cr_lf_count(text) > lines(text).count();
+    let most: Option<&[u8]> = match (has_mostly_cr_lf(text), has_mostly_cr_lf(model)) {
+        (false, true) => Some(b"\r\n"),
+        (true, false) => Some(b"\n"),
+        _ => None,
     };
     let mut model_lines = lines(model);
     let mut is_same_so_far = true;
-    let mut converted = Vec::with_capacity(text.len() + cr_lf_count);
+    let mut converted = Vec::with_capacity(text.len() + cr_lf_count(model));
     for (line, end) in lines(text) {
         let model_end = model_lines
             .next()
@@ -129,7 +131,7 @@ pub fn with_line_ends_of<'t>(text: &'t [u8], model: &[u8]) -> Cow<'t, [u8]> {
         converted.extend_from_slice(line);
         converted.extend_from_slice(match (end, model_end) {
             (b"", _) => b"",
-            (_, None | Some(b"")) => most,
+            (_, None | Some(b"")) => most.unwrap_or(end),
             (_, Some(end)) => end,
         });
     }

@@ -222,6 +222,7 @@ fn line_ends_are_taken_from_the_model() {
     assert_eq!(convert("a\r\nb\r\n", "a\nx\n"), "a\nb\n");
     assert_eq!(convert("a\nb\nc\n", "a\r\nx\r\nc\r\n"), "a\r\nb\r\nc\r\n");
     assert_eq!(convert("a\nb\n", ""), "a\nb\n");
+    assert_eq!(convert("a\nb\r\nc\n", "x\nb\r\nc\n"), "a\nb\r\nc\n");
 }
 
 #[test]
