@@ -443,13 +443,13 @@ fn immutable_directory_is_refused_and_memory_stays() {
         assert!(ended.err.contains(&command), "{ended:?}");
         assert_refusal_is_planned(&scene, &command);
         assert!(fs::read(scene.memory()).unwrap().ends_with(b"- note\n"));
+        // The append-only flag lets files be created that cannot be removed again.
+        assert_eq!(scene.fleet.leftovers("scout"), [""; 0], "+{flag}");
         scene.assert_canaries_unchanged();
         drop(fixed);
         scene.write("- note\n");
         assert_eq!(scene.reset().code, Some(0));
         scene.assert_reset(AGENT_UID);
-        // The append-only flag prevented the removal of leftovers; it is cleared now.
-        assert_eq!(scene.fleet.leftovers("scout"), [""; 0], "+{flag}");
         scene.write("- note\n");
     }
 }
