@@ -27,6 +27,12 @@ use crate::cli::arguments::values::{EXIT_CODES, parse_record_count};
 use crate::engine::{EntryList, EntryStatus};
 use crate::lint::ScanSummary;
 
+/// Number of bytes of an entry that are printed at once.
+const COPY_BYTES: u64 = 128 << 10;
+
+/// Maximum number of bytes of an entry that is printed as JSON.
+const MAX_JSON_BYTES: u64 = 64 << 20;
+
 #[derive(Debug, Subcommand)]
 pub(super) enum ArchiveVerb {
     /// Lists the entries of agents, oldest first, what keeps each, and what the scan found in it
@@ -234,7 +240,7 @@ impl Document for PinDocument {
     }
 }
 
-/// The answer of `archive show`.
+/// The answer of `archive show` in JSON.
 #[derive(Serialize)]
 struct ShowDocument {
     path: PathBuf,
@@ -242,17 +248,6 @@ struct ShowDocument {
     stamp: String,
     #[serde(flatten)]
     content: FileContent,
-}
-
-impl Document for ShowDocument {
-    fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
-        let bytes = self.content.bytes();
-        printer.write_bytes(bytes)?;
-        if !printer.wants_exact_bytes() && !bytes.ends_with(b"\n") {
-            printer.write_plain_line("")?;
-        }
-        Ok(())
-    }
 }
 
 /// The answer of `archive export`.
@@ -357,16 +352,58 @@ fn print_ledger_error(context: &mut CommandContext<'_>, error: Option<Error>) ->
 fn show_entry(context: &mut CommandContext<'_>, typed: &Path) -> CommandResult {
     let engine = context.open_engine()?;
     let entry = engine.entries().find_typed(typed)?;
-    let mut bytes = Vec::new();
     let mut file = engine.entries().open(&entry.path)?;
+    if !context.output.is_json() {
+        return print_entry(context, &entry.path, file);
+    }
+    let size = file.size().with_path("stat", &entry.path)?;
+    if size > MAX_JSON_BYTES {
+        let message = format!(
+            "{} has {size} bytes, which is too much for --json",
+            entry.path.display()
+        );
+        return Err(Error::new(ErrorKind::User, message)
+            .with_hint("print it without --json, or export it: archive export")
+            .into());
+    }
+    let mut bytes = Vec::new();
     file.read_to_end(&mut bytes)
         .with_path("read", &entry.path)?;
-    context.print_answer(&ShowDocument {
+    context.output.print_json(&ShowDocument {
         path: entry.path,
         kind: entry.kind,
         stamp: format_stamp(entry.stamp),
         content: FileContent::new(bytes),
-    })
+    })?;
+    Ok(None)
+}
+
+/// Prints an entry in pieces of whole lines: it may be larger than the main memory.
+fn print_entry(
+    context: &mut CommandContext<'_>,
+    path: &Path,
+    mut file: impl Read,
+) -> CommandResult {
+    let mut text = Vec::new();
+    let mut is_line_open = false;
+    loop {
+        let count = (&mut file).take(COPY_BYTES).read_to_end(&mut text);
+        let is_end = count.with_path("read", path)? == 0;
+        let line_end = memchr::memrchr(b'\n', &text).filter(|_| !is_end);
+        let rest = text.split_off(line_end.map_or(text.len(), |at| at + 1));
+        is_line_open = text.last().map_or(is_line_open, |last| *last != b'\n');
+        context.output.print_text(|printer| {
+            printer.write_bytes(&text)?;
+            if is_end && is_line_open && !printer.wants_exact_bytes() {
+                printer.write_plain_line("")?;
+            }
+            Ok(())
+        })?;
+        if is_end {
+            return Ok(None);
+        }
+        text = rest;
+    }
 }
 
 fn export_entries(

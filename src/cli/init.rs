@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::Mode;
@@ -325,7 +326,7 @@ fn usual_directories(home: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for pattern in USUAL_HOMES {
         let path = home.join(pattern);
-        let Some(prefix) = path.to_str().and_then(|it| it.strip_suffix('*')) else {
+        let Some(prefix) = path.as_os_str().as_bytes().strip_suffix(b"*") else {
             found.push(path);
             continue;
         };
@@ -333,7 +334,7 @@ fn usual_directories(home: &Path) -> Vec<PathBuf> {
         let list = fs::read_dir(parent).into_iter().flatten().flatten();
         let mut matching: Vec<PathBuf> = list
             .map(|item| item.path())
-            .filter(|path| path.to_str().is_some_and(|it| it.starts_with(prefix)))
+            .filter(|path| path.as_os_str().as_bytes().starts_with(prefix))
             .collect();
         matching.sort();
         found.extend(matching);

@@ -260,8 +260,12 @@ impl BaselineEdits {
         }
         let path = self.files.baseline_file_path(name);
         let before = BaselineFile::read(&path);
-        if before != BaselineFile::Absent {
-            let message = format!("{} exists already", path.display());
+        let taken = match &before {
+            BaselineFile::Absent => None,
+            BaselineFile::Readable(_) => Some(format!("{} exists already", path.display())),
+            BaselineFile::Unreadable(why) => Some(why.clone()),
+        };
+        if let Some(message) = taken {
             return Err(Error::new(ErrorKind::Conflict, message).with_hint("choose another name"));
         }
         let (bytes, is_foreign) = match source {

@@ -2,6 +2,7 @@
 //! it is skipped. Changes nothing.
 
 use std::collections::{HashMap, HashSet};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -410,6 +411,8 @@ impl Planner {
         if let Some(error) = archive::read_only_error(self.context.archive().root()) {
             return Err(error);
         }
+        let entries = Path::new(&agent.archive_subdir);
+        self.context.archive().permissions().check_owner(entries)?;
         let mut notes = Vec::new();
         let directory = self.context.open_directory(agent)?;
         let properties = directory.properties()?;
@@ -659,7 +662,11 @@ fn note_written_since(step: &mut PlanStep, mode: UndoMode, run: &str) -> Result<
             let error = nothing_to_append_to_error(run, step.action);
             step.notes.push(error.to_string());
         }
+        UndoMode::Refuse if step.action == StepAction::Create => {
+            step.notes.push("its memory was removed since".to_string());
+        }
         UndoMode::Refuse => step.notes.push("the agent has written since".to_string()),
+        UndoMode::Append if step.action == StepAction::Create => {}
         UndoMode::Append => step
             .notes
             .push("appends what the agent has written since".to_string()),

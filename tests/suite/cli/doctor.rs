@@ -485,6 +485,24 @@ fn plan_names_a_directory_not_to_be_written() {
 }
 
 #[test]
+fn plan_names_an_archive_directory_of_another_user() {
+    if !rustix::process::geteuid().is_root() {
+        return skip_unsupported("files of other users (not root)");
+    }
+    let site = site_with_notes_and_drift();
+    let directory = site.path("archives/monitor");
+    fs::create_dir_all(&directory).unwrap();
+    chown(&directory, Some(4711), None).unwrap();
+    let ran = site.run(["reset", "monitor-bot", "--dry-run"]);
+    assert_ne!(ran.exit_code, 0);
+    assert!(
+        ran.stdout.contains("belongs to user 4711"),
+        "{}",
+        ran.stdout
+    );
+}
+
+#[test]
 fn memory_of_its_directorys_group_can_be_replaced() {
     if !rustix::process::geteuid().is_root() {
         return skip_unsupported("files of other users (not root)");

@@ -156,9 +156,14 @@ impl Run<'_> {
             return Err(refuse(nothing_to_append_to_error(&undo.run, action)));
         }
         if undo.mode == UndoMode::Refuse {
-            let message = format!("the agent has written since run {}", undo.run);
-            let hint = "--append keeps the new notes below the restored file, --overwrite archives \
-                        them";
+            let (what, hint) = if event.change.before == Some(FileState::Absent) {
+                ("its memory was removed", "--overwrite restores the file")
+            } else {
+                let hint = "--append keeps the new notes below the restored file, --overwrite \
+                            archives them";
+                ("the agent has written", hint)
+            };
+            let message = format!("{what} since run {}", undo.run);
             let error = Error::new(ErrorKind::Conflict, message).with_hint(hint);
             return Err(refuse(error));
         }
