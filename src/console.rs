@@ -141,15 +141,17 @@ pub fn run(options: ConsoleOptions) -> Result<bool> {
         Some(path) => preferences::load(path),
         None => Default::default(),
     };
-    let directory = options.env.config_directory();
-    let directory = directory.map(|directory| directory.join(theme::THEMES_DIRECTORY));
-    let themes = Themes::new(directory, options.terminal_features.colour_depth);
+    let themes = Themes::of_user(&options.env, options.terminal_features.colour_depth);
     let theme_sources = ThemeSources {
         flag_theme: options.theme.clone(),
         is_color_disabled: options.is_color_disabled,
         config_theme: config.general.theme.clone(),
     };
-    let theme = themes.load(theme_sources.theme_name(&preferences))?;
+    let theme = themes.load(theme_sources.theme_name(&preferences));
+    let theme = theme.map_err(|error| match theme_sources.flag_theme {
+        Some(_) => error,
+        None => error.with_context(config.path.display()),
+    })?;
     let theme_names = themes.names();
     let saved_view = options.view_state_file.as_ref().map(|file| file.read());
     let clock = ConsoleClock::new(options.engine.context().clock_handle());

@@ -11,8 +11,10 @@ use super::{CommandContext, CommandResult};
 use crate::base::error::ErrorKind;
 use crate::baseline::BaselineRefusal;
 use crate::config::{
-    self, Agent, Config, ConfigErrors, Diagnostic, DiagnosticLevel, EffectiveValue, ValueOrigin,
+    self, Agent, Config, ConfigEnvironment, ConfigErrors, Diagnostic, DiagnosticLevel,
+    EffectiveValue, ValueOrigin,
 };
+use crate::console::theme::{ColourDepth, Themes};
 use crate::engine::Engine;
 use crate::unattended::alerts::{AlertEnvironment, UntrustedCommand};
 
@@ -116,6 +118,16 @@ fn command_diagnostic(config: &Config, environment: &AlertEnvironment) -> Option
     })
 }
 
+/// Returns an error for a theme with which no console starts.
+fn theme_diagnostic(config: &Config, env: &ConfigEnvironment) -> Option<Diagnostic> {
+    let name = &config.general.theme;
+    let error = Themes::of_user(env, ColourDepth::default())
+        .load(name)
+        .err()?;
+    let (message, hints) = (error.message().to_string(), error.hints().to_vec());
+    Some(config.error_at_value(("general", "theme"), name, message, hints))
+}
+
 /// Returns an error for each baseline that no reset installs, because it is missing, too small or not
 /// filled in. What a seal refuses is not the config's.
 fn baseline_diagnostics(engine: &Engine) -> Vec<Diagnostic> {
@@ -164,6 +176,7 @@ fn check(context: &mut CommandContext<'_>) -> CommandResult {
             errors.extend(missing);
             None
         });
+        errors.extend(theme_diagnostic(&config, &context.environment.env));
         errors.extend(command_diagnostic(&config, &context.environment.alerts));
         let engine = context.new_cli_engine(config, group);
         errors.extend(memory_diagnostics(&engine));

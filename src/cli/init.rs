@@ -297,7 +297,7 @@ fn can_be_named(memory: &Path, config: &Path, env: &ConfigEnvironment) -> bool {
 /// The memory itself is a symlink, or its directory cannot be resolved.
 fn find_memory(path: &Path) -> Option<Result<PathBuf>> {
     let inside = path.join(MEMORY_FILE_NAME);
-    let memory = if inside.is_file() {
+    let memory = if inside.is_file() || inside.is_symlink() {
         inside
     } else {
         path.is_file().then(|| path.to_path_buf())?

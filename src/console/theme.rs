@@ -16,7 +16,7 @@ pub use colour_depth::{ANSI_COLOURS, ColourDepth};
 
 use crate::base::durable;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::config::{self, ConfigErrors};
+use crate::config::{self, ConfigEnvironment, ConfigErrors};
 use crate::engine::{Outcome, State};
 
 /// Name of the default theme.
@@ -144,6 +144,12 @@ impl Themes {
             directory,
             colour_depth: depth,
         }
+    }
+
+    /// Creates the set with the themes in the user's directory.
+    pub fn of_user(env: &ConfigEnvironment, depth: ColourDepth) -> Themes {
+        let directory = env.config_directory();
+        Themes::new(directory.map(|it| it.join(THEMES_DIRECTORY)), depth)
     }
 
     /// Returns the names of all themes, the built-in ones first.

@@ -40,6 +40,7 @@ pub fn found_rows(query: &str, rows: &[(&str, usize)]) -> FoundRows {
             text: (*hits > 0).then(|| FoundText {
                 hit_count: *hits,
                 lines: vec![line],
+                has_more: false,
                 similarity: 1.0,
             }),
         }

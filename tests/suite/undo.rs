@@ -295,6 +295,14 @@ fn undo_refuses_appends_or_archives_new_notes() {
         ran.note()
     );
     assert!(world.read_memory("scout").ends_with(b"- new\n"));
+    let target = UndoTarget::Agents(vec!["scout".to_string()]);
+    let engine = world.engine();
+    let plan = engine
+        .planner()
+        .plan_undo(&target, UndoMode::Append, false)
+        .unwrap();
+    let new_size = format!("{old}\n- new\n").len() as u64;
+    assert_eq!(plan.steps[0].new_size, new_size);
     world.undo("scout", UndoMode::Append).assert_ok();
     assert_eq!(
         String::from_utf8(world.read_memory("scout")).unwrap(),

@@ -291,9 +291,10 @@ pub(in crate::cli) fn run(context: &mut CommandContext<'_>, args: &SearchArgs) -
     let engine = context.open_engine()?;
     let text = join_query(&args.query);
     let query = args.filter.parse_query(&text, &engine)?;
+    // Memories on other machines are read only where the query asks for memories.
+    let reads_remote = query.filter.names_source(Source::Live);
     let request = SearchRequest {
-        // Memories on other machines are read only where the query asks for memories.
-        reads_remote: query.filter.names_source(Source::Live),
+        reads_remote,
         query,
         order: args.order.into(),
         limit: if args.limit == 0 {
@@ -317,7 +318,15 @@ pub(in crate::cli) fn run(context: &mut CommandContext<'_>, args: &SearchArgs) -
     for note in &result.notes {
         context.print_note(note);
     }
+    if let Some(agent) = result.never_read.first() {
+        context.print_hint(if reads_remote {
+            format!("`status {agent}` says why it cannot be read")
+        } else {
+            "`in:live` in the query reads the memories of hosts".to_string()
+        });
+    }
     let (has_more, is_all_read) = (result.has_more(), result.unread_entries == 0);
+    let has_unlisted_hits = result.has_unlisted_hits();
     let is_found = !result.entries.is_empty() || !result.memories.is_empty();
     let relaxations = if is_found {
         Vec::new()
@@ -329,7 +338,7 @@ pub(in crate::cli) fn run(context: &mut CommandContext<'_>, args: &SearchArgs) -
     context.print_document(&SearchDocument {
         query: &text,
         hits: result.hit_count(),
-        complete: !has_more && is_all_read,
+        complete: !has_more && is_all_read && !has_unlisted_hits,
         memories: result.memories.iter().map(MemoryItem::new).collect(),
         entries: result.entries.iter().map(FoundEntryItem::new).collect(),
         notes: &result.notes,
@@ -343,6 +352,12 @@ pub(in crate::cli) fn run(context: &mut CommandContext<'_>, args: &SearchArgs) -
     if has_more {
         let shown = format_count(result.entries.len(), "entry");
         context.print_note(format!("{shown} shown; --limit 0 prints all"));
+    }
+    if has_unlisted_hits {
+        context.print_note(format!(
+            "of each text, only the lines of its first {MAX_PLACES} hits are listed; `archive show ENTRY` \
+             prints all of an entry"
+        ));
     }
     Ok(if is_all_read {
         (!is_found).then_some(ErrorKind::Partial)

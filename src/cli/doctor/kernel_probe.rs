@@ -2,7 +2,6 @@
 //! exchanging renames.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use rustix::thread::CapabilitySet;
 
@@ -69,16 +68,9 @@ fn probe_archive(report: &mut DoctorReport, engine: &Engine) {
 
 /// Checks that files of other users and groups can be replaced, and their writers detected.
 fn check_capabilities(report: &mut DoctorReport, engine: &Engine, agents: &[&Agent], uid: u32) {
-    // The check of directories has named those that cannot be written.
-    let is_writable = |directory: &Path| write_obstacle(directory, "").is_none();
     let refused: Vec<Error> = agents
         .iter()
-        .filter(|it| {
-            it.local_directories()
-                .iter()
-                .all(|(_, path)| is_writable(path))
-        })
-        .filter_map(|agent| engine.memory_checks().rights_refusal(agent))
+        .filter_map(|agent| engine.memory_checks().ownership_refusal(agent))
         .collect();
     if let Some(first) = refused.first() {
         report.add_error(first);

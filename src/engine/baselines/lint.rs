@@ -450,9 +450,12 @@ pub fn fix_draft(linted: &LintedFile, clock: &dyn Clock) -> Result<FixedFile> {
         return Ok(FixedFile::Draft);
     };
     let aside = displaced.path().to_path_buf();
-    let is_settled =
-        displaced.read_settled(MAX_BASELINE_BYTES, clock)? == Some(linted.text.clone());
-    if is_settled {
+    let settled = displaced.read_settled(MAX_BASELINE_BYTES, clock)?;
+    let what = match &settled {
+        Some(_) => "was changed while it was fixed",
+        None => "is fixed, but a program may still write to the old file",
+    };
+    if settled.as_ref() == Some(&linted.text) {
         let Some(late) = displaced.remove(MAX_BASELINE_BYTES, clock)? else {
             return Ok(FixedFile::Draft);
         };
@@ -460,7 +463,7 @@ pub fn fix_draft(linted: &LintedFile, clock: &dyn Clock) -> Result<FixedFile> {
         durable::replace_file(&aside, &late, Mode::RUSR | Mode::WUSR)?;
     }
     let message = format!(
-        "{} was changed while it was fixed; what stood there is now {}",
+        "{} {what}; what stood there is now {}",
         path.display(),
         aside.display()
     );

@@ -106,9 +106,17 @@ impl SearchResult {
 
     /// Number of hits in all texts.
     pub fn hit_count(&self) -> usize {
+        self.texts().map(|text| text.hit_count).sum()
+    }
+
+    /// Whether a text has hits behind the lines that it lists.
+    pub fn has_unlisted_hits(&self) -> bool {
+        self.texts().any(|text| text.has_more)
+    }
+
+    fn texts(&self) -> impl Iterator<Item = &FoundText> {
         let entries = self.entries.iter().filter_map(|found| found.text.as_ref());
-        let memories = self.memories.iter().map(|found| &found.text);
-        entries.chain(memories).map(|text| text.hit_count).sum()
+        entries.chain(self.memories.iter().map(|found| &found.text))
     }
 }
 
@@ -158,6 +166,8 @@ pub struct FoundText {
     pub hit_count: usize,
     /// Lines with hits: the first of them.
     pub lines: Vec<FoundLine>,
+    /// Whether there are hits behind these lines.
+    pub has_more: bool,
     /// How similar its words are to those of the query, up to 1: below that it has other words.
     pub similarity: f64,
 }
@@ -176,7 +186,9 @@ pub struct FoundLine {
 impl FoundText {
     fn new(text: &[u8], hits: TextHits, max_lines: usize) -> FoundText {
         let (hit_count, similarity) = (hits.count, hits.similarity);
-        let lines = hits.lines(text).into_iter().take(max_lines);
+        let lines = hits.lines(text);
+        let has_more = hits.count > hits.places.len() || lines.len() > max_lines;
+        let lines = lines.into_iter().take(max_lines);
         let lines = lines.map(|line| {
             let first = line.hits.first().map_or(line.range.start, |hit| hit.start);
             let start = if line.range.len() > MAX_LINE_BYTES {
@@ -201,6 +213,7 @@ impl FoundText {
         FoundText {
             hit_count,
             lines: lines.collect(),
+            has_more,
             similarity,
         }
     }

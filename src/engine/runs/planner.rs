@@ -636,6 +636,13 @@ impl Planner {
         }
         if written_since {
             note_written_since(&mut step, mode, &records.record.event.run)?;
+            if mode == UndoMode::Append
+                && let Replacement::File(parts) = &source.replacement
+                && let Some(content) = &seen.observation.content
+            {
+                let (_, has_whole_lines) = parts.measure(&self.context)?;
+                step.new_size += content.scratch_bytes + u64::from(!has_whole_lines);
+            }
         }
         step.undone_run = Some(UndoneRun {
             run: records.record.event.run.clone(),

@@ -1,5 +1,9 @@
 //! Text from agents never reaches a terminal unescaped.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::symlink;
+
 use super::*;
 
 const HOSTILE_TEXT: &str = "\x1b]0;owned\x07 \x1b[2J \u{9b}31m \u{202E}txt \u{200B}\u{E0041}";
@@ -155,6 +159,24 @@ fn json_on_a_terminal_is_printable_ascii() {
         text.contains("\\u202e") && text.chars().all(printable),
         "{text:?}"
     );
+}
+
+#[test]
+fn init_names_what_it_leaves_out() {
+    let site = Site::new();
+    let home = site.path("home/.openclaw");
+    let odd = home.join(OsStr::from_bytes(b"workspace-\xff"));
+    let linked = home.join("workspace-linked");
+    for directory in [&odd, &linked] {
+        fs::create_dir_all(directory).unwrap();
+    }
+    fs::write(odd.join("MEMORY.md"), "x").unwrap();
+    symlink("/nonexistent/MEMORY.md", linked.join("MEMORY.md")).unwrap();
+    let _ = site
+        .run(["init", "--discover", "--config", "new/fleet.conf"])
+        .assert_code(2)
+        .assert_stderr_has("workspace-linked/MEMORY.md is a symlink to /nonexistent/MEMORY.md")
+        .assert_stderr_has("a config cannot name it");
 }
 
 /// An agent that can create a directory cannot write the config of the operator.

@@ -47,6 +47,7 @@ fn search(console: &mut TestConsole, query: &str, rows: &[(&str, usize)]) {
         text: FoundText {
             hit_count: 1,
             lines: Vec::new(),
+            has_more: false,
             similarity: 1.0,
         },
     };
