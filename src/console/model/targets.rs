@@ -127,12 +127,13 @@ fn retried_undo(model: &Model, result: &ResultView, agents: Vec<String>) -> Opti
 
 /// Returns the newest run that can be undone for an agent, if no marked agent has one.
 pub fn last_undoable_run(model: &Model) -> Option<&RunSummary> {
+    let mut runs = model.log.runs.iter();
+    let last = runs.find(|run| run.undoable_agents().next().is_some())?;
     let mut marked = model.fleet.marks.iter();
     let has_any = model.screen != Screen::Fleet
         || model.fleet.marks.is_empty()
         || marked.any(|it| has_undoable_change(model, it));
-    let mut runs = model.log.runs.iter().filter(|_| !has_any);
-    runs.find(|run| run.undoable_agents().next().is_some())
+    Some(last).filter(|_| !has_any)
 }
 
 /// Returns the last undo that can be redone, if neither a marked agent nor the one under the

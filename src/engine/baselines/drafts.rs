@@ -105,6 +105,15 @@ impl DraftFile {
     }
 }
 
+impl Drop for DraftFile {
+    fn drop(&mut self) {
+        // A program that this process is just starting has a copy of the file.
+        if let Some(file) = &self.file {
+            sys::unlock(file.as_fd());
+        }
+    }
+}
+
 impl BaselineEdits {
     /// Returns the draft of a new edit, which is not written yet.
     pub fn new_baseline_draft(&self, name: &str) -> DraftFile {
