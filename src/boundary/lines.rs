@@ -370,7 +370,9 @@ impl MarkdownBlocks {
             return LineKind::ListItem;
         }
         let (heading, quote) = (is_heading(text), text.starts_with(b">"));
-        let lazy = self.paragraph == ParagraphState::Nested && !heading && !quote;
+        let comment = text.starts_with(b"<!--");
+        let interrupts = heading || quote || comment;
+        let lazy = self.paragraph == ParagraphState::Nested && !interrupts;
         if !lazy {
             self.close_list_if_outdented(indent);
         }
@@ -380,7 +382,7 @@ impl MarkdownBlocks {
         } else if quote {
             self.paragraph = ParagraphState::Nested;
             return LineKind::Quote;
-        } else if text.starts_with(b"<!--") {
+        } else if comment {
             self.paragraph = ParagraphState::None;
             if memchr::memmem::find(&text[4..], b"-->").is_none() {
                 self.html_block = HtmlBlock::Comment;

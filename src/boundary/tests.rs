@@ -126,6 +126,11 @@ fn dashes_separate_only_as_thematic_break() {
             &[2],
         ),
         ("below a comment", "<!-- a -->\n---\n", &[2]),
+        (
+            "below text after a comment that ends a list",
+            "- a\n<!-- b -->\n  c\n---\n",
+            &[],
+        ),
         ("below a block of HTML", "<div>\n</div>\n---\n", &[3]),
         ("below indented code", "    code\n---\n", &[2]),
         ("below a rule", "***\n---\n", &[2]),
