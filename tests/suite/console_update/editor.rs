@@ -32,7 +32,7 @@ use memory_shepherd::engine::{
 use memory_shepherd::lint::{FleetFacts, LintInput, LintSettings, TextRole, lint};
 use proptest::prelude::*;
 
-use super::SECOND;
+use super::{MINUTE, SECOND};
 use crate::console_fixture::{
     TestConsole, file_comparison, fleet_of_four, left_draft, one_draft, opened_baseline,
 };

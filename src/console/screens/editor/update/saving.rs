@@ -6,7 +6,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::drafts::{discard_draft, recover_draft};
 use super::promoting::insert_promoted;
-use super::{change_text, close, jump_in_text, keep_cursor_visible};
+use super::{change_text, check_save_allowed, close, jump_in_text, keep_cursor_visible};
 use crate::base::digest::Digest;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::quantity::format_count;
@@ -213,7 +213,8 @@ pub fn check_save(model: &Model) -> Result<(), String> {
     check_dialog(
         model,
         |_, dialog| matches!(dialog, EditorDialog::Save(save) if save.diff.is_some() && !save.is_saving),
-    )
+    )?;
+    check_save_allowed(model)
 }
 
 /// Checks that the question is about a draft.
@@ -320,6 +321,10 @@ pub fn take_theirs(model: &mut Model) -> Vec<Effect> {
 /// Keeps the text against the changed file, if the word was typed in full: shows what that changes in
 /// a file, and replaces an object that is not a file.
 pub fn confirm_overwrite(model: &mut Model, typed: &str) -> Vec<Effect> {
+    if let Err(why) = check_save_allowed(model) {
+        model.show_hint(&why);
+        return Vec::new();
+    }
     let now = model.now.elapsed;
     let Some(editor) = &mut model.editor else {
         return Vec::new();
