@@ -17,6 +17,7 @@ use memory_shepherd::console::screens::archives::state::{
     ArchivesPage, EntryComparisonRequest, FIRST_ROWS,
 };
 use memory_shepherd::console::screens::reset::state::PlanRequest;
+use memory_shepherd::console::text::TextLine;
 use memory_shepherd::engine::{
     EntryComparison, FleetEvent, Outcome, RecordedEntries, SearchRelaxation, State, TextSource,
     UndoMode, UndoTarget,
@@ -105,6 +106,34 @@ fn every_typed_character_searches_and_keeps_the_rows() {
         "triage"
     );
     assert_eq!(searches(&console.press("Esc")), [""]);
+}
+
+#[test]
+fn hits_behind_the_loaded_text_are_named() {
+    let read_part = |console: &mut TestConsole, part: &str| {
+        let request = console.model.archives.text.request.clone().unwrap();
+        let mut text = entry_text(part, "token");
+        let mut note = TextLine::note("9 more bytes not shown");
+        note.is_truncated = true;
+        text.lines.push(note);
+        console.send(Msg::EntryTextRead(request, Ok(text)));
+    };
+    let mut console = console_with_found("token", &[("scout", 2), ("triage", 1)]);
+    read_part(&mut console, "nothing\n");
+    let text = console.screen_text();
+    let hint = "its hits are behind what is loaded; o opens the whole text";
+    assert!(text.contains(hint), "{text}");
+    let mut console = console_with_found("token", &[("scout", 2), ("triage", 1)]);
+    read_part(&mut console, "a token\n");
+    let text = console.screen_text();
+    let hint = "line 1 of 1 with hits loaded; o shows further hits";
+    assert!(text.contains(hint), "{text}");
+    console.press("n");
+    let said = console.message_text();
+    assert!(said.starts_with("left further hits of scout"), "{said}");
+    // All hits of the next text are loaded.
+    read_part(&mut console, "a token\n");
+    assert!(!console.screen_text().contains("further hits;"));
 }
 
 #[test]

@@ -372,15 +372,23 @@ fn draw_details(model: &Model, canvas: &mut Canvas<'_>, y: u16, has_preview: boo
 fn position(model: &Model) -> Option<String> {
     let pane = &model.archives.text.pane;
     let shown = model.archives.is_text_current() && !pane.hits.is_empty();
-    shown.then(|| {
-        let lines = pane.hits.len();
-        let [next, previous] =
-            [Command::NextHit, Command::PreviousHit].map(|it| model.key_hint(it));
-        format!(
-            "line {} of {lines} with hits; {next} next, {previous} previous, also in other texts",
-            pane.current_hit + 1
-        )
-    })
+    let key = model.key_hint(Command::OpenPager);
+    let has_more = model.archives.has_unloaded_hits();
+    if !shown {
+        let text = format!("its hits are behind what is loaded; {key} opens the whole text");
+        return has_more.then_some(text);
+    }
+    let lines = pane.hits.len();
+    let more = if has_more {
+        format!(" loaded; {key} shows further hits")
+    } else {
+        String::new()
+    };
+    let [next, previous] = [Command::NextHit, Command::PreviousHit].map(|it| model.key_hint(it));
+    Some(format!(
+        "line {} of {lines} with hits{more}; {next} next, {previous} previous, also in other texts",
+        pane.current_hit + 1
+    ))
 }
 
 fn draw_found_line(canvas: &mut Canvas<'_>, y: u16, line: &FoundLine) {
