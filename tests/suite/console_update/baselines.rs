@@ -1,5 +1,6 @@
 //! Baselines screen: the list, versions and comparisons.
 
+use memory_shepherd::base::error::{Error, ErrorKind};
 use memory_shepherd::console::message::{Effect, Msg};
 use memory_shepherd::console::model::visible_text::is_side_by_side;
 use memory_shepherd::console::screen::Screen;
@@ -425,6 +426,19 @@ fn unsealed_baseline_says_that_resets_are_refused() {
     console.load_baselines(baseline_list(vec![of(("alpha", BaselineState::Unsealed))]));
     let screen = console.screen_text();
     assert!(screen.contains("its integrity is not checked"), "{screen}");
+    // Signers alone make no reset refuse it.
+    let mut list = baseline_list(vec![of(("alpha", BaselineState::Unsealed))]);
+    list.signature = Some(Err(Error::new(ErrorKind::Integrity, "the seal is missing")));
+    console.load_baselines(list.clone());
+    let screen = console.screen_text();
+    assert!(screen.contains("its integrity is not checked"), "{screen}");
+    list.is_unsealed_refused = true;
+    console.load_baselines(list);
+    let screen = console.screen_text();
+    assert!(
+        screen.contains("resets refuse it: the seal is missing"),
+        "{screen}"
+    );
 }
 
 #[test]

@@ -199,6 +199,10 @@ fn describe_filter_and_marks(model: &Model) -> String {
     parts.join("  ")
 }
 
+fn loaded_list(model: &Model) -> Option<&BaselineList> {
+    model.baselines.list.as_ref()?.as_deref().ok()
+}
+
 fn draw_row(
     model: &Model,
     canvas: &mut Canvas<'_>,
@@ -444,15 +448,16 @@ fn describe_last_installation(model: &Model, summary: &BaselineSummary) -> Strin
 
 /// Says what it means that the seal does not list a baseline.
 fn describe_unsealed(model: &Model) -> String {
-    let list = model.baselines.list.as_ref();
-    let list = list.and_then(|it| it.as_ref().ok());
-    match list.and_then(|list| seal_problem(list)) {
+    let list = loaded_list(model).filter(|list| list.is_unsealed_refused);
+    let Some(list) = list else {
+        return "not in the seal: its integrity is not checked".to_string();
+    };
+    match seal_problem(list) {
         Some(why) => format!("resets refuse it: {why}"),
-        None if list.is_some_and(|list| covers_others(list)) => {
+        None => {
             let seal = seal_hint(model);
             format!("not in the seal: resets are refused until it is sealed{seal}")
         }
-        None => "not in the seal: its integrity is not checked".to_string(),
     }
 }
 
@@ -462,11 +467,6 @@ fn seal_hint(model: &Model) -> String {
         return String::new();
     }
     format!(": {} seals it", model.key_hint(Command::PlanSeal))
-}
-
-/// Whether there is a seal that covers baselines: resets then refuse one that it lacks.
-fn covers_others(list: &BaselineList) -> bool {
-    list.baselines.iter().any(|it| it.sealed.is_some())
 }
 
 /// Returns the size limit of the agents that use a baseline, with what separates it from the words
