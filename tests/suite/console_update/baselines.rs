@@ -9,7 +9,7 @@ use memory_shepherd::console::screens::baselines::state::{
 };
 use memory_shepherd::engine::{BaselineState, State};
 
-use crate::console_fixture::{TestConsole, fleet_of_four};
+use crate::console_fixture::{TestConsole, fleet_of, fleet_of_four};
 use crate::engine_samples::{
     baseline_list, baseline_summary, baseline_texts, baseline_versions, observation_of,
 };
@@ -407,6 +407,32 @@ fn read_only_start_refuses_changes_at_once() {
         assert_eq!(console.message_text(), "started with --read-only", "{key}");
     }
     assert_eq!(console.model.screen, Screen::Baselines);
+}
+
+#[test]
+fn runs_and_pushes_are_unknown_without_a_ledger() {
+    let row_shows_unknown = |console: &TestConsole| {
+        let cells: Vec<char> = console.screen_text().chars().collect();
+        let mut lines = cells.chunks(120).map(String::from_iter);
+        let row = lines.find(|line| line.contains(" alpha"));
+        row.unwrap().contains(" ? ")
+    };
+    let mut console = fleet_of(&[("alpha", State::Clean)]);
+    let mut seen = observation_of("alpha", State::Clean);
+    seen.last_run = None;
+    console.observe(vec![seen.clone()]);
+    assert!(!row_shows_unknown(&console));
+    seen.ledger_error = Some("no archive is there".to_string());
+    console.observe(vec![seen]);
+    assert!(row_shows_unknown(&console), "{}", console.screen_text());
+    let mut alpha = baseline_summary("alpha", BaselineState::Ok);
+    alpha.last_push = None;
+    let mut list = baseline_list(vec![alpha]);
+    console.open_baselines(list.clone());
+    assert!(!row_shows_unknown(&console));
+    list.ledger_error = Some(Error::new(ErrorKind::Host, "no archive is there"));
+    console.load_baselines(list);
+    assert!(row_shows_unknown(&console), "{}", console.screen_text());
 }
 
 #[test]

@@ -199,6 +199,11 @@ fn describe_filter_and_marks(model: &Model) -> String {
     parts.join("  ")
 }
 
+/// Whether the ledger cannot be read, so that pushes may be unknown.
+fn has_unread_ledger(model: &Model) -> bool {
+    loaded_list(model).is_some_and(|list| list.ledger_error.is_some())
+}
+
 fn loaded_list(model: &Model) -> Option<&BaselineList> {
     model.baselines.list.as_ref()?.as_deref().ok()
 }
@@ -223,8 +228,13 @@ fn draw_row(
     let (band, band_role) = size_band(summary, columns.room(3));
     let (findings, findings_role) = short_findings(summary);
     let now = model.now.local_time;
-    let age = |time: Option<_>| time.map_or("-".to_string(), |time| format_age(now, time));
-    let pushed = summary.last_push.as_ref().map(|push| push.time);
+    let changed = summary.changed;
+    let changed = changed.map_or("-".to_string(), |time| format_age(now, time));
+    let pushed = match &summary.last_push {
+        Some(push) => format_age(now, push.time),
+        None if has_unread_ledger(model) => "?".to_string(),
+        None => "-".to_string(),
+    };
     let agents = match summary.agents.as_slice() {
         [] => "none".to_string(),
         [one] if is_wide => one.clone(),
@@ -237,8 +247,8 @@ fn draw_row(
         (&*size, Role::Text),
         (&*band, band_role),
         (&*findings, findings_role),
-        (&*age(summary.changed), Role::Text),
-        (&*age(pushed), Role::Text),
+        (&*changed, Role::Text),
+        (&*pushed, Role::Text),
         (&*agents, Role::Dim),
     ];
     columns.draw_row(canvas, y, cells);

@@ -353,6 +353,23 @@ fn facts_name_commands_instead_of_keys() {
 }
 
 #[test]
+fn facts_without_a_ledger_are_unknown() {
+    let root = tempfile::tempdir().unwrap();
+    let engine = engine_with_memory(root.path(), BASELINE);
+    let agent = engine.agent("a").unwrap();
+    let mut detail = engine.observer().read_detail(agent);
+    detail.observation.ledger_error = Some("no archive is there".to_string());
+    let facts = facts::agent_facts(&engine, agent, &detail.observation, &detail);
+    for (label, expected) in [
+        ("reset", "refused: the ledger cannot be read"),
+        ("last run", "unknown"),
+    ] {
+        let (_, line) = facts.iter().find(|(it, _)| *it == label).unwrap();
+        assert_eq!(String::from_utf8_lossy(&line.bytes), expected);
+    }
+}
+
+#[test]
 fn other_line_ends_are_noted_and_no_drift() {
     let root = tempfile::tempdir().unwrap();
     let engine = engine_with_memory(root.path(), &BASELINE.replace('\n', "\r\n"));
