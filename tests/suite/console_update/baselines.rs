@@ -36,6 +36,7 @@ fn compare(agent: &str, sides: [ComparedVersion; 2]) -> Effect {
     Effect::CompareBaseline(ComparisonRequest {
         name: format!("{agent}-MEMORY.md"),
         sides,
+        fallback: None,
     })
 }
 
@@ -153,6 +154,30 @@ fn tab_goes_through_versions_and_skips_the_other_side() {
         [ComparedVersion::Template, ComparedVersion::Disk],
     );
     assert_eq!(effects, [template]);
+}
+
+#[test]
+fn first_comparison_falls_back_to_the_pushed_version() {
+    let mut console = fleet_of_four();
+    let mut alpha = baseline_summary("alpha", BaselineState::Ok);
+    alpha.sealed = None;
+    let pushed = alpha.last_push.as_mut().unwrap();
+    pushed.sha256 = alpha.sha256.unwrap();
+    console.open_baselines(baseline_list(vec![alpha]));
+    let effects = console.press("Enter");
+    let Some(Effect::CompareBaseline(request)) = effects.first() else {
+        panic!("{effects:?}");
+    };
+    assert_eq!(request.sides[0], ComparedVersion::Previous);
+    assert_eq!(request.fallback, Some(ComparedVersion::Pushed));
+    // A key that chooses a version gets that one or none.
+    for _ in 0..5 {
+        let effects = console.press("Tab");
+        let [Effect::CompareBaseline(request)] = effects.as_slice() else {
+            panic!("{effects:?}");
+        };
+        assert_eq!(request.fallback, None);
+    }
 }
 
 #[test]

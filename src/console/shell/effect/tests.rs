@@ -1055,21 +1055,29 @@ fn unsealed_baseline_is_compared_with_template() {
     let directory = &engine.config().general.baseline_dir;
     std::fs::create_dir_all(directory).unwrap();
     std::fs::write(directory.join("a.md"), BASELINE).unwrap();
-    let request = ComparisonRequest {
-        name: "a.md".to_string(),
-        sides: [ComparedVersion::Sealed, ComparedVersion::Disk],
+    let name = || "a.md".to_string();
+    let mut compare = |request: ComparisonRequest| {
+        fleet.runner.execute(Effect::CompareBaseline(request));
+        let compared = fleet.wait_for(|msg| matches!(msg, Msg::BaselineCompared(..)));
+        let Msg::BaselineCompared(_, texts) = compared else {
+            panic!("{compared:?}");
+        };
+        texts
     };
-    fleet.runner.execute(Effect::CompareBaseline(request));
-    let compared = fleet.wait_for(|msg| matches!(msg, Msg::BaselineCompared(..)));
-    let Msg::BaselineCompared(_, Ok(texts)) = compared else {
-        panic!("{compared:?}");
-    };
+    let texts = compare(ComparisonRequest::with_file(
+        name(),
+        ComparedVersion::Sealed,
+    ));
+    let texts = texts.unwrap();
     assert_eq!(texts.old_side, ComparedVersion::Template);
-    assert!(
-        texts.texts.titles[0].starts_with("template"),
-        "{:?}",
-        texts.texts.titles
-    );
+    let titles = &texts.texts.titles;
+    assert!(titles[0].starts_with("template"), "{titles:?}");
+    // A version that a key has chosen is not replaced by another one.
+    let mut request = ComparisonRequest::with_file(name(), ComparedVersion::Previous);
+    assert!(compare(request.clone()).is_err());
+    request.fallback = Some(ComparedVersion::Template);
+    let texts = compare(request).unwrap();
+    assert_eq!(texts.old_side, ComparedVersion::Template);
 }
 
 #[test]
