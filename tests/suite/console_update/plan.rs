@@ -808,3 +808,18 @@ fn plan_leads_back_to_its_agent_and_tab() {
     console.press("Esc");
     assert_eq!(console.model.screen, Screen::Fleet);
 }
+
+#[test]
+fn undo_names_its_command_once_a_mode_is_chosen() {
+    let mut console = fleet_of_four();
+    let undo = |mode| undo_plan(&["bravo"], true, mode);
+    console.press_and_plan("j z", undo(UndoMode::Refuse));
+    let screen = console.screen_text();
+    assert!(!screen.contains("memory-shepherd undo"), "{screen}");
+    console.press_and_plan("a", undo(UndoMode::Append));
+    let screen = console.screen_text();
+    assert!(
+        screen.contains("memory-shepherd undo bravo --append"),
+        "{screen}"
+    );
+}

@@ -21,7 +21,7 @@ use crate::console::screens::reset::state::{
 use crate::console::theme::{Role, role_of_outcome, role_of_state};
 use crate::console::widgets::canvas::{Canvas, shorten_untrusted, wrap_text};
 use crate::console::widgets::list_pane::{Columns, Fit, ListPane, NO_HIGHLIGHT};
-use crate::console::widgets::plan_pane::PlanStage;
+use crate::console::widgets::plan_pane::{Confirmation, PlanStage};
 use crate::engine::{
     FileState, KeptScratch, Operation, Outcome, Plan, PlanStep, PlannedFile, RunStage as Step,
     SkippedAgent, StepAction, UndoneRun,
@@ -95,7 +95,7 @@ fn draw_plan(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>) {
     if !plan.steps.is_empty() {
         if let Some(command) = equivalent_command::for_plan(model, view) {
             draw_equivalent_command(model, canvas, (1, y + 2), &command, Command::CopyPlan);
-        } else {
+        } else if view.prompt.confirmation != Confirmation::NewerNotes {
             let text = "no equivalent command line: only the console unlocks protected agents";
             canvas.put_text(1, y + 2, text, Role::Dim);
         }
