@@ -137,6 +137,20 @@ fn hits_behind_the_loaded_text_are_named() {
 }
 
 #[test]
+fn many_hits_stay_apart_from_the_size() {
+    let mut console = console();
+    console.press("4 / t Enter");
+    let number = console.model.archives.searches.last_id;
+    let mut found = found_rows("t", &[("scout", 50_952), ("triage", 800_000)]);
+    found.result.entries[0].entry.size = 4 << 20;
+    found.result.entries[1].entry.size = 36_400_000;
+    console.send(Msg::ArchiveSearched(number, Ok(Box::new(found))));
+    let screen = console.screen_text();
+    assert!(screen.contains("4.0M  50952"), "{screen}");
+    assert!(screen.contains("34.7M 800000"), "{screen}");
+}
+
+#[test]
 fn half_a_term_is_explained_and_changes_no_row() {
     let mut console = console_with_found("token", &[("scout", 1)]);
     console.press("/");
