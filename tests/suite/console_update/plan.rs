@@ -823,3 +823,16 @@ fn undo_names_its_command_once_a_mode_is_chosen() {
         "{screen}"
     );
 }
+
+#[test]
+fn host_of_a_skipped_agent_is_not_cut() {
+    let mut console = fleet_of_four();
+    let mut delta = observation_of("delta", State::Unreach);
+    delta.host = "harbour".to_string();
+    console.observe(vec![delta]);
+    let mut plan = plan(&[("bravo", State::Scratch)]);
+    plan.skipped = vec![skipped_agent("delta", State::Unreach, "host lost")];
+    console.press_and_plan("a X", plan);
+    let screen = console.screen_text();
+    assert!(screen.contains("harbour"), "{screen}");
+}
