@@ -73,6 +73,29 @@ fn save_asks_again_whether_changes_are_allowed() {
 }
 
 #[test]
+fn own_unsealed_save_is_no_new_trouble() {
+    let mut console = fleet_of_four();
+    console.open_editor(opened(TEXT));
+    console.press("x :w");
+    let effects = console.press("Enter");
+    answer_comparison(&mut console, &effects, |text| FileComparison {
+        seal: SealMatch::Signed,
+        ..file_comparison(TEXT.as_bytes(), text)
+    });
+    console.advance(KEY_GUARD_TIME);
+    console.press("y");
+    let sees_trouble = |console: &mut TestConsole, state: State| {
+        console.observe(vec![observation_of("delta", state)]);
+        console.advance(SECOND);
+        console.screen_text().contains("goes there")
+    };
+    assert!(!sees_trouble(&mut console, State::Tampered));
+    // Once it is sealed, a later change is another program's.
+    assert!(!sees_trouble(&mut console, State::Clean));
+    assert!(sees_trouble(&mut console, State::Tampered));
+}
+
+#[test]
 fn save_that_blocks_resets_names_the_key_that_seals() {
     let mut console = fleet_of_four();
     console.open_editor(OpenedBaseline {

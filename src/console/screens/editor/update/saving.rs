@@ -255,7 +255,18 @@ pub fn confirm_save(model: &mut Model) -> Option<Effect> {
     let accepts_lint_errors = dialog.accepts_lint_errors;
     let expected = ReplacedBaseline::File(editor.opened.digest);
     let is_sealed = editor.is_sealed_by_save();
-    Some(save_text(editor, expected, is_sealed, accepts_lint_errors))
+    let effect = save_text(editor, expected, is_sealed, accepts_lint_errors);
+    if !is_sealed {
+        expect_unsealed_baseline(model);
+    }
+    Some(effect)
+}
+
+/// Notes that a save leaves the baseline of its agents unsealed.
+fn expect_unsealed_baseline(model: &mut Model) {
+    let users = model.editor.iter().flat_map(|it| &it.opened.users);
+    let agents = users.map(|user| &user.agent);
+    model.trouble.expect_unsealed(agents, model.now.local_time);
 }
 
 /// Shows the difference from the file, or hides it.
@@ -353,6 +364,9 @@ pub fn confirm_overwrite(model: &mut Model, typed: &str) -> Vec<Effect> {
         is_saving: matches!(effect, Effect::SaveText(_)),
         ..SaveDialog::comparing(now)
     }));
+    if matches!(effect, Effect::SaveText(_)) {
+        expect_unsealed_baseline(model);
+    }
     vec![effect]
 }
 
