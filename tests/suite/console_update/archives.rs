@@ -19,14 +19,14 @@ use memory_shepherd::console::screens::archives::state::{
 use memory_shepherd::console::screens::reset::state::PlanRequest;
 use memory_shepherd::console::text::TextLine;
 use memory_shepherd::engine::{
-    EntryComparison, FleetEvent, Outcome, RecordedEntries, SearchRelaxation, State, TextSource,
-    UndoMode, UndoTarget,
+    EntryComparison, FleetEvent, FoundMemory, FoundText, Outcome, RecordedEntries,
+    SearchRelaxation, State, TextSource, UndoMode, UndoTarget,
 };
 use memory_shepherd::lint::ScanSummary;
 
 use crate::archive_samples::{entry_text, found_rows};
 use crate::console_fixture::{TestConsole, fleet_of};
-use crate::engine_samples::observation_of;
+use crate::engine_samples::{minutes_before, observation_of};
 
 fn console() -> TestConsole {
     fleet_of(&[("scout", State::Scratch), ("triage", State::Scratch)])
@@ -148,6 +148,29 @@ fn many_hits_stay_apart_from_the_size() {
     let screen = console.screen_text();
     assert!(screen.contains("4.0M  50952"), "{screen}");
     assert!(screen.contains("34.7M 800000"), "{screen}");
+}
+
+#[test]
+fn memory_of_a_query_without_words_has_no_hits() {
+    let mut console = console();
+    console.press("4 /");
+    console.type_line("in:live");
+    console.press("Enter");
+    let number = console.model.archives.searches.last_id;
+    let mut found = found_rows("in:live", &[]);
+    found.result.memories.push(FoundMemory {
+        agent: "scout".to_string(),
+        address: "/srv/scout/MEMORY.md".to_string(),
+        read_at: minutes_before(4),
+        text: FoundText {
+            hit_count: 0,
+            lines: Vec::new(),
+            similarity: 1.0,
+        },
+    });
+    console.send(Msg::ArchiveSearched(number, Ok(Box::new(found))));
+    let row = console.model.archives.current_row().unwrap();
+    assert!(row.hits().is_none());
 }
 
 #[test]

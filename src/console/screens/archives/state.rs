@@ -186,7 +186,7 @@ impl<'a> ArchiveRow<'a> {
     /// Returns the hits, if the query looks at texts.
     pub fn hits(&self) -> Option<&'a FoundText> {
         match self {
-            ArchiveRow::Memory(found) => Some(&found.text),
+            ArchiveRow::Memory(found) => Some(&found.text).filter(|text| text.hit_count > 0),
             ArchiveRow::Entry(found) => found.text.as_ref(),
         }
     }
