@@ -237,9 +237,8 @@ impl<'e> ReportCollector<'e> {
         let at = successes.partition_point(|success| success.time < time);
         let mut later = successes[at..].iter();
         // The undo that brought a state is recorded right behind it.
-        let has_caused = |it: &Success| {
-            it.operation == Operation::Undo && it.time <= time + MAX_RECORD_DELAY
-        };
+        let has_caused =
+            |it: &Success| it.operation == Operation::Undo && it.time <= time + MAX_RECORD_DELAY;
         let ends = |it: &&Success| it.is_edit == is_edit && !has_caused(it);
         later.find(ends).copied()
     }
