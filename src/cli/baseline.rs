@@ -368,6 +368,7 @@ fn list_baselines(context: &mut CommandContext<'_>) -> CommandResult {
         Some(Err(error)) => (None, Some(error)),
         None => (None, None),
     };
+    let is_refused = list.seal_error.is_some();
     let seal_error = list.seal_error.or(signature_error);
     let document = ListDocument {
         baseline_dir: list.directory,
@@ -383,7 +384,16 @@ fn list_baselines(context: &mut CommandContext<'_>) -> CommandResult {
             context.print_error(format!("{}: {problem}", baseline.name));
         }
     }
-    for error in [&seal_error, &list.ledger_error].into_iter().flatten() {
+    match &seal_error {
+        Some(error) if is_refused => context.print_failure(error),
+        // Resets install the baselines all the same.
+        Some(error) => {
+            context.print_warning(error.message());
+            context.print_hints(error.hints());
+        }
+        None => {}
+    }
+    if let Some(error) = &list.ledger_error {
         context.print_failure(error);
     }
     let in_state = |state| baselines.iter().filter(move |it| it.state == state);

@@ -27,6 +27,8 @@ pub struct FilterSubject<'a> {
     pub hidden_conditions: &'a [State],
     /// Why it is in that state.
     pub reason: &'a str,
+    /// What the scan found in its memory.
+    pub findings: &'a str,
     /// Whether it is marked.
     pub is_marked: bool,
 }
@@ -80,9 +82,15 @@ fn matches_term(term: &str, subject: &FilterSubject<'_>) -> bool {
     if let Some(loose) = term.strip_prefix('~') {
         return fuzzy_score(loose, subject.name).is_some();
     }
-    [subject.name, subject.host, subject.state, subject.reason]
-        .iter()
-        .any(|text| text.to_lowercase().contains(term))
+    [
+        subject.name,
+        subject.host,
+        subject.state,
+        subject.reason,
+        subject.findings,
+    ]
+    .iter()
+    .any(|text| text.to_lowercase().contains(term))
 }
 
 /// Returns an error for each term that can never match.
@@ -168,6 +176,7 @@ mod tests {
             state: "DRIFTED",
             hidden_conditions: &[State::Behind],
             reason: "rules edited: L31",
+            findings: "1 secret, 5 injections",
             is_marked: true,
         };
         for (filter, expected) in [
@@ -188,6 +197,8 @@ mod tests {
             ("is:clean", false),
             ("is:marked box", true),
             ("l31", true),
+            ("secret", true),
+            ("!injection", false),
             ("host:box", true),
             ("host:bo", true),
             ("host:ox", false),

@@ -5,8 +5,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use chrono::{DateTime, FixedOffset};
-
 use super::handoff::{ClipboardText, CopyOutcome, PagerText};
 use super::preferences::Preferences;
 use super::screens::agent::state::memory::{
@@ -272,8 +270,8 @@ pub struct AgentTexts {
     pub baseline_titles: [String; 2],
     /// Summary of the findings in the file.
     pub findings: String,
-    /// When they were read, if they are a cached copy.
-    pub cached_at: Option<DateTime<FixedOffset>>,
+    /// What was observed with their read, if they are a cached copy.
+    pub cached_observation: Option<Box<Observation>>,
     /// The observation that was made with their read.
     pub observation: Option<Box<Observation>>,
 }

@@ -58,7 +58,8 @@ pub fn update(model: &mut Model, now: Moment, msg: Msg) -> Vec<Effect> {
     let ignored = model.key_guard_notice_until().is_some();
     model.now = now;
     background_jobs::follow_message(model, &msg);
-    let mut effects = handle_message(model, msg);
+    let mut effects = end_expired_unlock(model);
+    effects.extend(handle_message(model, msg));
     effects.extend(archives::update::request_due(model));
     effects.extend(agent::update::request_due(model));
     settle(model);
@@ -397,6 +398,20 @@ pub fn next_wake(model: &Model) -> Duration {
     wake.max(now)
 }
 
+/// Ends an unlock of protected agents whose time is up, and what was planned with it.
+fn end_expired_unlock(model: &mut Model) -> Vec<Effect> {
+    let unlock = &mut model.read_only.unlocked_until;
+    if unlock
+        .take_if(|until| *until <= model.now.elapsed)
+        .is_none()
+    {
+        return Vec::new();
+    }
+    model.read_only.is_on |= model.read_only.is_set_by_config;
+    model.report_info("protected agents are read-only again");
+    plan::void_all(model)
+}
+
 fn handle_tick(model: &mut Model) -> Vec<Effect> {
     let now = model.now.elapsed;
     if model.fleet.strip_due.is_some_and(|due| due <= now) {
@@ -411,15 +426,6 @@ fn handle_tick(model: &mut Model) -> Vec<Effect> {
     if !pending.keys.is_empty() && !pending.is_hint_shown && pending.hint_due <= now {
         pending.is_hint_shown = true;
         model.is_dirty = true;
-    }
-    if model
-        .read_only
-        .unlocked_until
-        .is_some_and(|until| until <= now)
-    {
-        model.read_only.unlocked_until = None;
-        model.read_only.is_on |= model.read_only.is_set_by_config;
-        model.report_info("protected agents are read-only again");
     }
     if model
         .fleet

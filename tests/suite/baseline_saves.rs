@@ -271,6 +271,27 @@ fn unused_files_do_not_fail_the_list() {
 }
 
 #[test]
+fn missing_optional_signature_is_a_warning() {
+    let site = Site::new();
+    site.write("signers", "");
+    let config = site.read("memory-shepherd.conf");
+    let with_signers = |requirement: &str| {
+        let general = format!("[general]\nseal_signers = signers\n{requirement}");
+        let config = config.replacen("[general]\n", &general, 1);
+        site.write("memory-shepherd.conf", config);
+    };
+    with_signers("");
+    let ran = site.run(["baseline", "list"]).assert_code(0);
+    let stderr = &ran.stderr;
+    assert!(stderr.contains("warning: the seal is missing"), "{stderr}");
+    assert!(!stderr.contains("error:"), "{stderr}");
+    with_signers("require_seal = signed\n");
+    let ran = site.run(["baseline", "list"]).assert_code(4);
+    let stderr = &ran.stderr;
+    assert!(stderr.contains("error: the seal is missing"), "{stderr}");
+}
+
+#[test]
 fn baseline_has_one_spelling() {
     let site = Site::new();
     for name in [

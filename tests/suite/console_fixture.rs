@@ -577,7 +577,7 @@ impl TestConsole {
             facts: fact_lines(),
             diff_titles: diff_titles(name),
             findings: "separator L3 (1 of 1) · 2 invisible characters".to_string(),
-            cached_at: None,
+            cached_observation: None,
             observation: None,
         }
     }
@@ -602,8 +602,9 @@ impl TestConsole {
             .and_then(|row| row.last_readable_observation());
         let mut detail = self.agent_detail(name, memory, baseline);
         detail.observation = known.expect("the agent was not read").clone();
-        detail.observation.content.as_mut().unwrap().boundary =
-            baseline.and_then(|baseline| boundary_in(memory, baseline));
+        detail.observation.read_at = minutes_before(minutes);
+        let content = detail.observation.content.as_mut().unwrap();
+        content.boundary = baseline.and_then(|baseline| boundary_in(memory, baseline));
         detail.error = None;
         let (diff, scratch) = (
             text::prepare_diff(&detail, None),
@@ -611,7 +612,7 @@ impl TestConsole {
         );
         let texts = AgentTexts {
             findings,
-            cached_at: Some(minutes_before(minutes)),
+            cached_observation: Some(Box::new(detail.observation)),
             ..self.agent_texts(name, diff, scratch)
         };
         self.send(Msg::TextsPrepared(Box::new(texts)));

@@ -168,6 +168,7 @@ pub fn baseline_summary(agent: &str, state: BaselineState) -> BaselineSummary {
 pub fn baseline_list(baselines: Vec<BaselineSummary>) -> BaselineList {
     BaselineList {
         directory: "/etc/memory-shepherd/baselines".into(),
+        is_unsealed_refused: baselines.iter().any(|it| it.sealed.is_some()),
         baselines,
         signature: None,
         seal_error: None,

@@ -219,7 +219,7 @@ impl ScriptedConsole<'_> {
                         format!("memory agents/{name}/MEMORY.md"),
                     ],
                     findings: summarize_findings(&detail),
-                    cached_at: None,
+                    cached_observation: None,
                     observation: None,
                 };
                 self.send(Msg::TextsPrepared(Box::new(texts)));

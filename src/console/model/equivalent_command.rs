@@ -20,11 +20,11 @@ use crate::engine::{
 };
 use crate::layouts::{ArgumentSpec, OperationRequest, OperationSpec};
 
-/// Returns the command line equivalent to a plan, bound to the plan's hash; `None` if the plan has
-/// an unlocked protected agent, which the command line refuses.
+/// Returns the command line equivalent to a plan, bound to the plan's hash; `None` if the command line
+/// refuses the plan: it has an unlocked protected agent, or an undo lacks the choice of a mode.
 pub fn for_plan(model: &Model, view: &PlanView) -> Option<String> {
     let mut steps = view.plan.steps.iter();
-    if steps.any(|step| step.protection == Protection::ReadOnly) {
+    if steps.any(|step| step.protection == Protection::ReadOnly || step.lacks_undo_mode()) {
         return None;
     }
     let verb = match &view.request {

@@ -41,6 +41,8 @@ pub struct TroubleWatch {
     pub visit: Option<TroubleVisit>,
     /// When the bell last rang for an agent.
     last_bells: BTreeMap<String, Duration>,
+    /// When this console last changed the baseline of an agent without sealing it.
+    unsealed_changes: BTreeMap<String, DateTime<FixedOffset>>,
 }
 
 /// Trouble of an agent.
@@ -109,8 +111,20 @@ impl TroubleWatch {
         is_known
     }
 
+    /// Notes that this console changes the baseline of these agents and does not seal it: they become
+    /// TAMPERED by that.
+    pub fn expect_unsealed<'a>(
+        &mut self,
+        agents: impl IntoIterator<Item = &'a String>,
+        now: DateTime<FixedOffset>,
+    ) {
+        let changes = agents.into_iter().map(|agent| (agent.clone(), now));
+        self.unsealed_changes.extend(changes);
+    }
+
     /// Forgets the agents for which `is_kept` does not hold.
     pub fn retain(&mut self, is_kept: impl Fn(&str) -> bool) {
+        self.unsealed_changes.retain(|agent, _| is_kept(agent));
         self.items.retain(|agent, _| is_kept(agent));
         self.last_bells.retain(|agent, _| is_kept(agent));
         self.choose_worst();
@@ -256,7 +270,7 @@ pub fn track_trouble(model: &mut Model, seen: &Observation) -> bool {
     is_bell_due && model.preferences.has_bell
 }
 
-/// Whether the agent became worse since the row was read, and not by a run of this console.
+/// Whether the agent became worse since the row was read, and not by an act of this console.
 fn is_new_trouble(model: &Model, seen: &Observation) -> bool {
     let row = model.find_row(&seen.agent);
     let Some((row, old)) = row.and_then(|row| Some((row, row.session_observation()?))) else {
@@ -265,14 +279,19 @@ fn is_new_trouble(model: &Model, seen: &Observation) -> bool {
     let readable = row.last_readable_observation();
     let is_known = readable.is_some_and(|it| it.state == seen.state);
     // A memory that is gone is no milder state than one with changed rules.
-    let was_there = old.state != State::Error || old.content.is_some();
+    let was_there = !old.is_absent && (old.state != State::Error || old.content.is_some());
     let is_gone = seen.state == State::Missing && old.state != State::Missing && was_there;
     let is_worse = is_gone || seen.state < old.state;
     is_worse && !is_known && !is_own_act(model, old, seen)
 }
 
-/// Whether a run of this console may have made the difference between two observations of an agent.
+/// Whether this console may have made the difference between two observations of an agent: a run, or a
+/// change of its baseline between the two reads.
 fn is_own_act(model: &Model, old: &Observation, seen: &Observation) -> bool {
+    let changed = model.trouble.unsealed_changes.get(&seen.agent);
+    if seen.state == State::Tampered && changed.is_some_and(|at| old.read_at <= *at) {
+        return true;
+    }
     if let Some(view) = model.reset.plan.applying() {
         return view.plan.steps.iter().any(|it| it.agent == seen.agent);
     }

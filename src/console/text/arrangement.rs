@@ -46,15 +46,18 @@ impl PaneItem {
     }
 }
 
-/// Returns the lines at which hunks begin: changes near each other form one hunk.
+/// Returns the lines at which hunks begin: changes near each other form one hunk, unless an empty note
+/// separates them, as it does the sections of rules.
 pub(super) fn find_hunks(lines: &[TextLine]) -> Vec<usize> {
     let mut hunks = Vec::new();
     let mut last: Option<usize> = None;
-    for (at, _) in lines
-        .iter()
-        .enumerate()
-        .filter(|(_, line)| line.kind.is_changed())
-    {
+    for (at, line) in lines.iter().enumerate() {
+        if line.kind == LineKind::Note && line.bytes.is_empty() {
+            last = None;
+        }
+        if !line.kind.is_changed() {
+            continue;
+        }
         if last.is_none_or(|last| at - last > HUNK_GAP_LINES + 1) {
             hunks.push(at);
         }

@@ -13,7 +13,7 @@ use crate::console::screen::Screen;
 use crate::console::screens::archives::update::retention;
 use crate::console::screens::baseline_plan::state::BEING_WRITTEN_REASON;
 use crate::console::screens::{baseline_plan, editor, reset};
-use crate::console::widgets::plan_pane::TypedConfirmation;
+use crate::console::widgets::plan_pane::{PlanStage, TypedConfirmation};
 
 /// Confirms the plan on the screen. One that has expired is made again instead.
 pub fn confirm(model: &mut Model) -> Vec<Effect> {
@@ -86,6 +86,20 @@ pub(super) fn request_again(model: &mut Model) -> Vec<Effect> {
         (Some(PlanKind::Prune), ..) => vec![retention::request(model)],
         _ => Vec::new(),
     }
+}
+
+/// Voids the plans of runs and of baselines, also those of other screens, and requests them again.
+pub(super) fn void_all(model: &mut Model) -> Vec<Effect> {
+    let mut effects = Vec::new();
+    if let Some(request) = model.reset.plan.request().cloned() {
+        model.reset.plan.stage = PlanStage::Planning(request.clone());
+        effects.extend(plans::request_plan(model, request, true));
+    }
+    if let Some(request) = model.baseline_plan.plan.request().cloned() {
+        model.baseline_plan.plan.stage = PlanStage::Planning(request.clone());
+        effects.extend(baseline_plan::update::request_plan(model, request, true));
+    }
+    effects
 }
 
 /// Abandons all plans, also those of other screens. Returns whether there was one.

@@ -140,6 +140,8 @@ pub struct BaselineList {
     pub signature: Option<Result<SignedSeal>>,
     /// Why the seal cannot be read, or why its signature is not good where one is required.
     pub seal_error: Option<Error>,
+    /// Whether resets refuse a baseline that is not in the seal, or all of them without a seal.
+    pub is_unsealed_refused: bool,
     /// Why the ledger cannot be read: no push is known then.
     pub ledger_error: Option<Error>,
 }
@@ -295,11 +297,17 @@ impl BaselineCatalog {
             counter.finish();
         }
         baselines.sort_by_key(|it| it.state);
+        let is_unsealed_refused = match general.require_seal {
+            SealRequirement::Never => false,
+            SealRequirement::Always | SealRequirement::Signed => true,
+            SealRequirement::IfPresent => listed.is_some() || seal_error.is_some(),
+        };
         BaselineList {
             directory: general.baseline_dir.clone(),
             baselines,
             signature,
             seal_error,
+            is_unsealed_refused,
             ledger_error,
         }
     }

@@ -525,9 +525,24 @@ fn rules_tab_compares_three_versions() {
         console.message_text(),
         "no diff on this tab; Tab switches tabs"
     );
+    assert_eq!(console.model.agent.rules.hunks.len(), 1);
     let mut other = observation_of("charlie", State::Drifted);
     other.reason = "rules edited: L7".to_string();
     assert!(console.observe(vec![other]).contains(&compare));
     console.press("q");
     assert!(!console.press("d").contains(&compare), "the diff is shown");
+}
+
+#[test]
+fn each_changed_section_of_rules_is_a_hunk() {
+    let mut console = console_with_texts();
+    console.press("S-Tab S-Tab");
+    let pushed = b"# Rules\n- Be brief.\n\n# Style\n- Be kind.\n";
+    let memory = b"# Rules\n- Be long.\n\n# Style\n- Be rude.\n";
+    let rules = text::prepare_rules(&RuleComparison {
+        rules: drift::compare_three_ways(pushed, pushed, memory, None),
+        ..compared_rules()
+    });
+    console.send(Msg::RulesCompared("charlie".to_string(), rules));
+    assert_eq!(console.model.agent.rules.hunks.len(), 2);
 }

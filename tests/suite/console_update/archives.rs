@@ -17,15 +17,16 @@ use memory_shepherd::console::screens::archives::state::{
     ArchivesPage, EntryComparisonRequest, FIRST_ROWS,
 };
 use memory_shepherd::console::screens::reset::state::PlanRequest;
+use memory_shepherd::console::text::TextLine;
 use memory_shepherd::engine::{
-    EntryComparison, FleetEvent, Outcome, RecordedEntries, SearchRelaxation, State, TextSource,
-    UndoMode, UndoTarget,
+    EntryComparison, FleetEvent, FoundMemory, FoundText, Outcome, RecordedEntries,
+    SearchRelaxation, State, TextSource, UndoMode, UndoTarget,
 };
 use memory_shepherd::lint::ScanSummary;
 
 use crate::archive_samples::{entry_text, found_rows};
 use crate::console_fixture::{TestConsole, fleet_of};
-use crate::engine_samples::observation_of;
+use crate::engine_samples::{minutes_before, observation_of};
 
 fn console() -> TestConsole {
     fleet_of(&[("scout", State::Scratch), ("triage", State::Scratch)])
@@ -105,6 +106,71 @@ fn every_typed_character_searches_and_keeps_the_rows() {
         "triage"
     );
     assert_eq!(searches(&console.press("Esc")), [""]);
+}
+
+#[test]
+fn hits_behind_the_loaded_text_are_named() {
+    let read_part = |console: &mut TestConsole, part: &str| {
+        let request = console.model.archives.text.request.clone().unwrap();
+        let mut text = entry_text(part, "token");
+        let mut note = TextLine::note("9 more bytes not shown");
+        note.is_truncated = true;
+        text.lines.push(note);
+        console.send(Msg::EntryTextRead(request, Ok(text)));
+    };
+    let mut console = console_with_found("token", &[("scout", 2), ("triage", 1)]);
+    read_part(&mut console, "nothing\n");
+    let text = console.screen_text();
+    let hint = "its hits are behind what is loaded; o opens the whole text";
+    assert!(text.contains(hint), "{text}");
+    let mut console = console_with_found("token", &[("scout", 2), ("triage", 1)]);
+    read_part(&mut console, "a token\n");
+    let text = console.screen_text();
+    let hint = "line 1 of 1 with hits loaded; o shows further hits";
+    assert!(text.contains(hint), "{text}");
+    console.press("n");
+    let said = console.message_text();
+    assert!(said.starts_with("left further hits of scout"), "{said}");
+    // All hits of the next text are loaded.
+    read_part(&mut console, "a token\n");
+    assert!(!console.screen_text().contains("further hits;"));
+}
+
+#[test]
+fn many_hits_stay_apart_from_the_size() {
+    let mut console = console();
+    console.press("4 / t Enter");
+    let number = console.model.archives.searches.last_id;
+    let mut found = found_rows("t", &[("scout", 50_952), ("triage", 800_000)]);
+    found.result.entries[0].entry.size = 4 << 20;
+    found.result.entries[1].entry.size = 36_400_000;
+    console.send(Msg::ArchiveSearched(number, Ok(Box::new(found))));
+    let screen = console.screen_text();
+    assert!(screen.contains("4.0M  50952"), "{screen}");
+    assert!(screen.contains("34.7M 800000"), "{screen}");
+}
+
+#[test]
+fn memory_of_a_query_without_words_has_no_hits() {
+    let mut console = console();
+    console.press("4 /");
+    console.type_line("in:live");
+    console.press("Enter");
+    let number = console.model.archives.searches.last_id;
+    let mut found = found_rows("in:live", &[]);
+    found.result.memories.push(FoundMemory {
+        agent: "scout".to_string(),
+        address: "/srv/scout/MEMORY.md".to_string(),
+        read_at: minutes_before(4),
+        text: FoundText {
+            hit_count: 0,
+            lines: Vec::new(),
+            similarity: 1.0,
+        },
+    });
+    console.send(Msg::ArchiveSearched(number, Ok(Box::new(found))));
+    let row = console.model.archives.current_row().unwrap();
+    assert!(row.hits().is_none());
 }
 
 #[test]

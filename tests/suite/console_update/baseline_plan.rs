@@ -321,6 +321,26 @@ fn undo_key_plans_the_previous_version() {
 }
 
 #[test]
+fn expired_unlock_voids_an_open_baseline_plan() {
+    let mut console = console_with_baselines();
+    let mut alpha = observation_of("alpha", State::Clean);
+    alpha.protection = Protection::ReadOnly;
+    console.observe(vec![alpha]);
+    console.press("! ! y");
+    console.advance(30 * MINUTE - Duration::from_secs(20));
+    console.press("z");
+    console.answer_baseline_plan(baseline_plan(&["alpha"], false));
+    let effects = console.advance(Duration::from_secs(20));
+    assert_eq!(requested(&effects), &restore_of("alpha", "previous"));
+    console.press("y");
+    console.answer_baseline_plan(baseline_plan(&["alpha"], false));
+    console.press("y");
+    assert!(!is_applied(&console));
+    let said = console.message_text();
+    assert!(said.contains("protected as read-only"), "{said}");
+}
+
+#[test]
 fn restore_over_foreign_lines_needs_typed_words() {
     let typed = |replaces_foreign: bool| {
         let mut console = console_with_baselines();

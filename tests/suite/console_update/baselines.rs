@@ -1,5 +1,6 @@
 //! Baselines screen: the list, versions and comparisons.
 
+use memory_shepherd::base::error::{Error, ErrorKind};
 use memory_shepherd::console::message::{Effect, Msg};
 use memory_shepherd::console::model::visible_text::is_side_by_side;
 use memory_shepherd::console::screen::Screen;
@@ -8,7 +9,7 @@ use memory_shepherd::console::screens::baselines::state::{
 };
 use memory_shepherd::engine::{BaselineState, State};
 
-use crate::console_fixture::{TestConsole, fleet_of_four};
+use crate::console_fixture::{TestConsole, fleet_of, fleet_of_four};
 use crate::engine_samples::{
     baseline_list, baseline_summary, baseline_texts, baseline_versions, observation_of,
 };
@@ -35,6 +36,7 @@ fn compare(agent: &str, sides: [ComparedVersion; 2]) -> Effect {
     Effect::CompareBaseline(ComparisonRequest {
         name: format!("{agent}-MEMORY.md"),
         sides,
+        fallback: None,
     })
 }
 
@@ -152,6 +154,30 @@ fn tab_goes_through_versions_and_skips_the_other_side() {
         [ComparedVersion::Template, ComparedVersion::Disk],
     );
     assert_eq!(effects, [template]);
+}
+
+#[test]
+fn first_comparison_falls_back_to_the_pushed_version() {
+    let mut console = fleet_of_four();
+    let mut alpha = baseline_summary("alpha", BaselineState::Ok);
+    alpha.sealed = None;
+    let pushed = alpha.last_push.as_mut().unwrap();
+    pushed.sha256 = alpha.sha256.unwrap();
+    console.open_baselines(baseline_list(vec![alpha]));
+    let effects = console.press("Enter");
+    let Some(Effect::CompareBaseline(request)) = effects.first() else {
+        panic!("{effects:?}");
+    };
+    assert_eq!(request.sides[0], ComparedVersion::Previous);
+    assert_eq!(request.fallback, Some(ComparedVersion::Pushed));
+    // A key that chooses a version gets that one or none.
+    for _ in 0..5 {
+        let effects = console.press("Tab");
+        let [Effect::CompareBaseline(request)] = effects.as_slice() else {
+            panic!("{effects:?}");
+        };
+        assert_eq!(request.fallback, None);
+    }
 }
 
 #[test]
@@ -409,6 +435,32 @@ fn read_only_start_refuses_changes_at_once() {
 }
 
 #[test]
+fn runs_and_pushes_are_unknown_without_a_ledger() {
+    let row_shows_unknown = |console: &TestConsole| {
+        let cells: Vec<char> = console.screen_text().chars().collect();
+        let mut lines = cells.chunks(120).map(String::from_iter);
+        let row = lines.find(|line| line.contains(" alpha"));
+        row.unwrap().contains(" ? ")
+    };
+    let mut console = fleet_of(&[("alpha", State::Clean)]);
+    let mut seen = observation_of("alpha", State::Clean);
+    seen.last_run = None;
+    console.observe(vec![seen.clone()]);
+    assert!(!row_shows_unknown(&console));
+    seen.ledger_error = Some("no archive is there".to_string());
+    console.observe(vec![seen]);
+    assert!(row_shows_unknown(&console), "{}", console.screen_text());
+    let mut alpha = baseline_summary("alpha", BaselineState::Ok);
+    alpha.last_push = None;
+    let mut list = baseline_list(vec![alpha]);
+    console.open_baselines(list.clone());
+    assert!(!row_shows_unknown(&console));
+    list.ledger_error = Some(Error::new(ErrorKind::Host, "no archive is there"));
+    console.load_baselines(list);
+    assert!(row_shows_unknown(&console), "{}", console.screen_text());
+}
+
+#[test]
 fn unsealed_baseline_says_that_resets_are_refused() {
     let mut console = fleet_of_four();
     let of = |(agent, state)| baseline_summary(agent, state);
@@ -425,6 +477,19 @@ fn unsealed_baseline_says_that_resets_are_refused() {
     console.load_baselines(baseline_list(vec![of(("alpha", BaselineState::Unsealed))]));
     let screen = console.screen_text();
     assert!(screen.contains("its integrity is not checked"), "{screen}");
+    // Signers alone make no reset refuse it.
+    let mut list = baseline_list(vec![of(("alpha", BaselineState::Unsealed))]);
+    list.signature = Some(Err(Error::new(ErrorKind::Integrity, "the seal is missing")));
+    console.load_baselines(list.clone());
+    let screen = console.screen_text();
+    assert!(screen.contains("its integrity is not checked"), "{screen}");
+    list.is_unsealed_refused = true;
+    console.load_baselines(list);
+    let screen = console.screen_text();
+    assert!(
+        screen.contains("resets refuse it: the seal is missing"),
+        "{screen}"
+    );
 }
 
 #[test]

@@ -27,16 +27,16 @@ use memory_shepherd::console::screens::log::state::RunSummary;
 use memory_shepherd::console::screens::reset::state::PlanRequest;
 use memory_shepherd::engine::{
     BaselineFile, BaselineState, FileState, FindingCounts, FoundDrafts, OpenedBaseline, Operation,
-    Outcome, Protection, SealMatch,
+    Outcome, Protection, SealMatch, State,
 };
 use memory_shepherd::lint::{FleetFacts, LintInput, LintSettings, TextRole, lint};
 use proptest::prelude::*;
 
-use super::SECOND;
+use super::{MINUTE, SECOND};
 use crate::console_fixture::{
     TestConsole, file_comparison, fleet_of_four, left_draft, one_draft, opened_baseline,
 };
-use crate::engine_samples::{baseline_list, baseline_summary, run_summary};
+use crate::engine_samples::{baseline_list, baseline_summary, observation_of, run_summary};
 
 const TEXT: &str = "# Rules\n\n- be kind\n- be brief\n---\n";
 const NAME: &str = "charlie-MEMORY.md";

@@ -1,5 +1,6 @@
 //! Hosts that connect and disconnect, their screen, and unreachable agents.
 
+use memory_shepherd::base::digest::Digest;
 use memory_shepherd::base::error::{Error, ErrorKind};
 use memory_shepherd::console::keys::key_guard::KEY_GUARD_TIME;
 use memory_shepherd::console::keys::keymap::Keymap;
@@ -302,11 +303,13 @@ fn cached_copy_lasts_until_agent_is_readable() {
     let mut console = fleet_on_hosts(Reachability::Unreachable);
     console.open_agent("charlie", MEMORY, Some(BASELINE));
     console.load_cached_copy("charlie", MEMORY, Some(BASELINE), 130);
-    assert_eq!(console.model.agent.cached_at, Some(minutes_before(130)));
+    let copied = console.model.agent.cached_observation.as_ref().unwrap();
+    assert_eq!(copied.read_at, minutes_before(130));
+    assert!(console.screen_text().contains("CACHED 2h old - "));
     assert!(!console.model.agent.diff.lines.is_empty());
     // The next agent is not affected.
     console.press("]");
-    assert_eq!(console.model.agent.cached_at, None);
+    assert_eq!(console.model.agent.cached_observation, None);
     console.press("[");
     console.load_cached_copy("charlie", MEMORY, Some(BASELINE), 130);
     set_reachability(&mut console, Reachability::Connected);
@@ -315,7 +318,35 @@ fn cached_copy_lasts_until_agent_is_readable() {
     let effects = console.observe(vec![back]);
     assert_eq!(effects, [Effect::PrepareTexts("charlie".to_string())]);
     console.load_texts("charlie", MEMORY, Some(BASELINE));
-    assert_eq!(console.model.agent.cached_at, None);
+    assert_eq!(console.model.agent.cached_observation, None);
+}
+
+#[test]
+fn outdated_copy_says_that_the_memory_changed() {
+    let mut console = fleet_on_hosts(Reachability::Connected);
+    console.open_agent("charlie", MEMORY, Some(BASELINE));
+    let drifted = console.model.find_row("charlie").unwrap();
+    let mut copied = drifted.latest_observation().unwrap().clone();
+    copied.content.as_mut().unwrap().sha256 = Digest::of(MEMORY);
+    let mut reset = observation_of("charlie", State::Clean);
+    reset.host = "box".to_string();
+    let mut lost = observation_of("charlie", State::Unreach);
+    lost.host = "box".to_string();
+    lost.content = None;
+    console.observe(vec![reset]);
+    console.observe(vec![lost]);
+    set_reachability(&mut console, Reachability::Unreachable);
+    console.load_cached_copy("charlie", MEMORY, Some(BASELINE), 130);
+    assert!(!console.screen_text().contains("changed since"));
+    console
+        .model
+        .agent
+        .cached_observation
+        .as_mut()
+        .unwrap()
+        .content = copied.content;
+    let text = console.screen_text();
+    assert!(text.contains("CACHED 2h old, changed since - "), "{text}");
 }
 
 #[test]

@@ -808,3 +808,31 @@ fn plan_leads_back_to_its_agent_and_tab() {
     console.press("Esc");
     assert_eq!(console.model.screen, Screen::Fleet);
 }
+
+#[test]
+fn undo_names_its_command_once_a_mode_is_chosen() {
+    let mut console = fleet_of_four();
+    let undo = |mode| undo_plan(&["bravo"], true, mode);
+    console.press_and_plan("j z", undo(UndoMode::Refuse));
+    let screen = console.screen_text();
+    assert!(!screen.contains("memory-shepherd undo"), "{screen}");
+    console.press_and_plan("a", undo(UndoMode::Append));
+    let screen = console.screen_text();
+    assert!(
+        screen.contains("memory-shepherd undo bravo --append"),
+        "{screen}"
+    );
+}
+
+#[test]
+fn host_of_a_skipped_agent_is_not_cut() {
+    let mut console = fleet_of_four();
+    let mut delta = observation_of("delta", State::Unreach);
+    delta.host = "harbour".to_string();
+    console.observe(vec![delta]);
+    let mut plan = plan(&[("bravo", State::Scratch)]);
+    plan.skipped = vec![skipped_agent("delta", State::Unreach, "host lost")];
+    console.press_and_plan("a X", plan);
+    let screen = console.screen_text();
+    assert!(screen.contains("harbour"), "{screen}");
+}

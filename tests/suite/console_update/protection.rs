@@ -6,15 +6,16 @@ use memory_shepherd::console::screen::Screen;
 
 use memory_shepherd::console::overlay::Overlay;
 
-use memory_shepherd::console::message::Effect;
+use memory_shepherd::console::keys::key_guard::KEY_GUARD_TIME;
+use memory_shepherd::console::message::{Effect, Msg};
 use memory_shepherd::console::model::read_only::{is_unlocked, read_only_reason, unlock_hint};
 use memory_shepherd::console::widgets::plan_pane::Confirmation;
-use memory_shepherd::engine::{Plan, Protection, State, UndoMode};
+use memory_shepherd::engine::{Plan, Protection, READ_ONLY_REASON, State, UndoMode};
 
 use super::MINUTE;
 use crate::console_fixture::{TestConsole, fleet_of, fleet_of_four};
 use crate::console_views::apply_preferences;
-use crate::engine_samples::{observation_of, plan, reset_request, undo_plan};
+use crate::engine_samples::{observation_of, plan, reset_request, skipped_agent, undo_plan};
 
 fn fleet_with_protected_agent(protect: Protection) -> TestConsole {
     let mut console = fleet_of_four();
@@ -114,6 +115,39 @@ fn read_only_agent_unlocks_for_30_minutes() {
         "{}",
         console.message_text()
     );
+}
+
+#[test]
+fn expired_unlock_voids_the_open_plan() {
+    let unlocked_plan = || plan(&[("bravo", State::Scratch)]);
+    let mut console = fleet_with_protected_agent(Protection::ReadOnly);
+    console.press("! ! y");
+    console.advance(30 * MINUTE - Duration::from_secs(20));
+    console.press_and_plan("j X", unlocked_plan());
+    let request = reset_request(&["bravo"]);
+    let effects = console.advance(Duration::from_secs(20));
+    assert_eq!(effects, [Effect::MakePlan(2, request.clone(), false)]);
+    let said = console.message_text();
+    assert!(said.contains("read-only again"), "{said}");
+    console.press("y");
+    assert_eq!(console.applied_agents(), [] as [&str; 0]);
+    let mut locked = plan(&[]);
+    locked.skipped = vec![skipped_agent("bravo", State::Scratch, READ_ONLY_REASON)];
+    console.answer_plan(locked);
+    console.advance(KEY_GUARD_TIME);
+    console.press("y");
+    assert_eq!(console.applied_agents(), [] as [&str; 0]);
+    // A plan that is being made, or that another screen covers, is made again as well.
+    for keys in ["X", "X 1"] {
+        let mut console = fleet_with_protected_agent(Protection::ReadOnly);
+        console.press("! ! y j");
+        console.advance(30 * MINUTE - Duration::from_secs(20));
+        console.press(keys);
+        let effects = console.advance(Duration::from_secs(20));
+        assert_eq!(effects, [Effect::MakePlan(2, request.clone(), false)]);
+        console.send(Msg::PlanMade(1, Ok(Box::new(unlocked_plan()))));
+        assert!(console.model.reset.plan.shown().is_none(), "{keys}");
+    }
 }
 
 #[test]

@@ -73,6 +73,19 @@ fn missing_memory_after_an_error_is_no_news() {
 }
 
 #[test]
+fn memory_missing_before_tampering_is_no_news() {
+    let mut console = fleet_of(&[("alpha", State::Clean), ("bravo", State::Missing)]);
+    let mut tampered = observation_of("bravo", State::Tampered);
+    tampered.content = None;
+    tampered.is_absent = true;
+    console.observe(vec![tampered]);
+    assert!(console.screen_text().contains("bravo TAMPERED"));
+    sees(&mut console, "bravo", State::Missing);
+    let text = console.screen_text();
+    assert!(!text.contains("goes there"), "{text}");
+}
+
+#[test]
 fn agents_worse_after_a_config_reload_are_all_news() {
     let names = ["alpha", "bravo", "charlie"];
     let states = [State::Clean, State::Tampered, State::Scratch];

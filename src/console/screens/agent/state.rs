@@ -5,14 +5,12 @@ pub mod memory;
 
 use std::collections::BTreeMap;
 
-use chrono::{DateTime, FixedOffset};
-
 use crate::console::agent_row::AgentRow;
 use crate::console::requests::NumberedRequests;
 use crate::console::screens::agent::marked_lines::MarkedLines;
 use crate::console::text::{Pane, TextLine};
 use crate::console::widgets::list_pane::{KeyedRow, ListPane};
-use crate::engine::HistoryEntry;
+use crate::engine::{HistoryEntry, Observation};
 use memory::{HealthPane, MemoryPane};
 
 /// Smallest width of the terminal for two texts side by side, in columns.
@@ -152,8 +150,8 @@ pub struct AgentScreen {
     pub generation: u64,
     /// Whether the texts have to be requested when the screen is shown.
     pub is_text_due: bool,
-    /// When these texts were read, if they are a cached copy.
-    pub cached_at: Option<DateTime<FixedOffset>>,
+    /// What was observed when these texts were read, if they are a cached copy.
+    pub cached_observation: Option<Box<Observation>>,
     /// Whether the text takes the whole screen.
     pub is_full_screen: bool,
     /// Marked lines of the scratch, by agent.
@@ -263,7 +261,7 @@ impl AgentScreen {
     /// Whether the tab shows a cached copy. Runs and baselines are on this machine.
     pub fn is_cached(&self) -> bool {
         let has_own_read = matches!(self.tab, AgentTab::Baseline | AgentTab::History);
-        self.cached_at.is_some() && !has_own_read && !self.tab.is_about_layout()
+        self.cached_observation.is_some() && !has_own_read && !self.tab.is_about_layout()
     }
 
     /// Whether the tab shows changed lines.

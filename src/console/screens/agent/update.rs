@@ -53,7 +53,7 @@ pub fn handle_texts(model: &mut Model, texts: AgentTexts) {
     agent.diff_titles = texts.diff_titles;
     agent.baseline_titles = texts.baseline_titles;
     agent.findings = texts.findings;
-    agent.cached_at = texts.cached_at;
+    agent.cached_observation = texts.cached_observation;
     if first {
         let text = &model.agent.scratch.lines;
         let line = text.iter().position(is_note).unwrap_or(0);

@@ -226,6 +226,14 @@ fn draw_state(model: &Model, canvas: &mut Canvas<'_>, x: u16, y: u16) -> u16 {
     canvas.put_text(x, y, &text, role_of_state(read_state))
 }
 
+/// Whether a later read of the memory has found other content than a copy of it.
+fn has_changed_since(model: &Model, copied: &Observation) -> bool {
+    let digest = |seen: &Observation| seen.content.as_ref().map(|content| content.sha256);
+    let row = model.find_row(&copied.agent);
+    let known = row.and_then(|row| row.last_readable_observation());
+    known.is_some_and(|known| known.read_at > copied.read_at && digest(known) != digest(copied))
+}
+
 /// Draws the notice that a copy is shown: its age, and why. Returns the column behind it.
 fn draw_cached_notice(
     model: &Model,
@@ -233,10 +241,15 @@ fn draw_cached_notice(
     x: u16,
     problem: &HostProblem,
 ) -> u16 {
-    let text = match model.agent.cached_at {
-        Some(read) => format!(
-            "CACHED {} old - {problem}",
-            format_age(model.now.local_time, read)
+    let text = match &model.agent.cached_observation {
+        Some(copied) => format!(
+            "CACHED {} old{} - {problem}",
+            format_age(model.now.local_time, copied.read_at),
+            if has_changed_since(model, copied) {
+                ", changed since"
+            } else {
+                ""
+            }
         ),
         None => format!("no cached copy - {problem}"),
     };
@@ -273,10 +286,7 @@ fn draw_position(model: &Model, canvas: &mut Canvas<'_>, x: u16) {
 fn draw_tabs(model: &Model, canvas: &mut Canvas<'_>, observation: Option<&Observation>) {
     let row = model.find_row(&model.agent.agent);
     // A copy's counts come from the observation that it was taken with.
-    let copied = row.filter(|_| model.agent.cached_at.is_some());
-    let shown = copied
-        .and_then(|row| row.last_readable_observation())
-        .or(observation);
+    let shown = model.agent.cached_observation.as_deref().or(observation);
     let content = shown.and_then(|shown| shown.content.as_ref());
     let mut scratch = match shown.and_then(known_scratch_lines) {
         Some(lines) if canvas.width() < MIN_SIDE_BY_SIDE_COLUMNS => format!("Scratch {lines}"),

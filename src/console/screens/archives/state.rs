@@ -184,9 +184,9 @@ impl<'a> ArchiveRow<'a> {
     }
 
     /// Returns the hits, if the query looks at texts.
-    pub fn hits(&self) -> Option<&FoundText> {
+    pub fn hits(&self) -> Option<&'a FoundText> {
         match self {
-            ArchiveRow::Memory(found) => Some(&found.text),
+            ArchiveRow::Memory(found) => Some(&found.text).filter(|text| text.hit_count > 0),
             ArchiveRow::Entry(found) => found.text.as_ref(),
         }
     }
@@ -381,6 +381,18 @@ impl ArchivesScreen {
         let source = self.subject_source();
         let shown = self.text.request.as_ref().map(|it| &it.source);
         source.is_some() && source.as_ref() == shown
+    }
+
+    /// Whether the text of the row under the cursor has hits behind what is loaded of it.
+    pub fn has_unloaded_hits(&self) -> bool {
+        let lines = &self.text.pane.lines;
+        let loaded = lines.iter().filter(|line| line.has_found_ranges());
+        let loaded: usize = loaded.map(|line| line.changed_ranges.len()).sum();
+        let row = self.current_row().filter(|_| !self.timeline.is_open);
+        let found = row.and_then(|row| row.hits());
+        self.is_text_current()
+            && lines.last().is_some_and(|line| line.is_truncated)
+            && found.is_some_and(|text| text.hit_count > loaded)
     }
 
     /// Returns the pane of the page.

@@ -380,8 +380,15 @@ pub fn go_to_next_hit(model: &mut Model, is_forward: bool) {
         let side = if is_forward { "further" } else { "earlier" };
         return model.show_hint(&format!("no {side} hit"));
     }
+    let skips_hits = is_forward && screen.has_unloaded_hits();
+    let agent = screen.subject_agent().unwrap_or_default().to_string();
     screen.list = next;
     screen.is_entered_from_below = !is_forward;
+    if skips_hits {
+        model.show_hint(&format!(
+            "left further hits of {agent}, behind what is loaded"
+        ));
+    }
 }
 
 /// Searches in the next order.

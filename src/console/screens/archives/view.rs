@@ -31,23 +31,25 @@ const DETAIL_LINES: u16 = 1;
 
 const MIN_AGENT_WIDTH: u16 = 10;
 const MAX_AGENT_WIDTH: u16 = 24;
+const MIN_HITS_WIDTH: u16 = 5;
 
-/// Returns the columns of the list: as wide as the names of the visible agents need.
+/// Returns the columns of the list: as wide as names and numbers of hits of the visible rows need.
 fn columns(model: &Model) -> Columns {
     let screen = &model.archives;
     let visible = screen
         .list
         .visible(screen.row_count(), archives_list_height(model));
-    let rows = visible.filter_map(|at| screen.row(at));
-    let longest = rows.map(|row| untrusted::visible_line(row.agent()).width() as u16 + 1);
-    let width = longest.max().unwrap_or(0);
+    let rows: Vec<ArchiveRow<'_>> = visible.filter_map(|at| screen.row(at)).collect();
+    let names = rows.iter().map(|row| untrusted::visible_line(row.agent()));
+    let width = names.map(|name| name.width() as u16 + 1).max().unwrap_or(0);
+    let hits = rows.iter().map(|row| hit_count(row).len() as u16 + 1).max();
     Columns::from_x(2)
         .left("WHEN", 17)
         .left("AGENT", width.clamp(MIN_AGENT_WIDTH, MAX_AGENT_WIDTH))
         .fitted(Fit::Middle)
         .left("KIND", 9)
         .right("SIZE", 6)
-        .right("HITS", 5)
+        .right("HITS", hits.unwrap_or(0).max(MIN_HITS_WIDTH))
         .gap(1)
 }
 
@@ -246,7 +248,7 @@ fn draw_row(
     columns: &Columns,
     row: &ArchiveRow<'_>,
 ) {
-    let hits = row.hits().map(|text| text.hit_count.to_string());
+    let hits = hit_count(row);
     let (when, kind, size) = match row {
         ArchiveRow::Memory(found) => {
             let age = format_age(model.now.local_time, found.read_at);
@@ -267,7 +269,7 @@ fn draw_row(
         (row.agent(), Role::Text),
         kind,
         (&*size, Role::Text),
-        (hits.as_deref().unwrap_or_default(), Role::Text),
+        (&*hits, Role::Text),
     ];
     columns.draw_row(canvas, y, cells);
     if let ArchiveRow::Entry(found) = row {
@@ -282,6 +284,12 @@ fn draw_row(
             canvas.put_text(x, y, "!", Role::Warn);
         }
     }
+}
+
+/// Returns the number of hits of a row; empty where the query looks at no texts.
+fn hit_count(row: &ArchiveRow<'_>) -> String {
+    row.hits()
+        .map_or_else(String::new, |text| text.hit_count.to_string())
 }
 
 fn kind_label(kind: EntryKind) -> (&'static str, Role) {
@@ -372,15 +380,23 @@ fn draw_details(model: &Model, canvas: &mut Canvas<'_>, y: u16, has_preview: boo
 fn position(model: &Model) -> Option<String> {
     let pane = &model.archives.text.pane;
     let shown = model.archives.is_text_current() && !pane.hits.is_empty();
-    shown.then(|| {
-        let lines = pane.hits.len();
-        let [next, previous] =
-            [Command::NextHit, Command::PreviousHit].map(|it| model.key_hint(it));
-        format!(
-            "line {} of {lines} with hits; {next} next, {previous} previous, also in other texts",
-            pane.current_hit + 1
-        )
-    })
+    let key = model.key_hint(Command::OpenPager);
+    let has_more = model.archives.has_unloaded_hits();
+    if !shown {
+        let text = format!("its hits are behind what is loaded; {key} opens the whole text");
+        return has_more.then_some(text);
+    }
+    let lines = pane.hits.len();
+    let more = if has_more {
+        format!(" loaded; {key} shows further hits")
+    } else {
+        String::new()
+    };
+    let [next, previous] = [Command::NextHit, Command::PreviousHit].map(|it| model.key_hint(it));
+    Some(format!(
+        "line {} of {lines} with hits{more}; {next} next, {previous} previous, also in other texts",
+        pane.current_hit + 1
+    ))
 }
 
 fn draw_found_line(canvas: &mut Canvas<'_>, y: u16, line: &FoundLine) {

@@ -371,6 +371,13 @@ pub fn apply_plan(model: &mut Model) -> Vec<Effect> {
         return Vec::new();
     };
     let plan = Arc::clone(&view.plan.change);
+    if let BaselineChangePlan::Files {
+        is_resealed: false, ..
+    } = *plan
+    {
+        let agents = view.plan.rows.iter().flat_map(|row| &row.agents);
+        model.trouble.expect_unsealed(agents, model.now.local_time);
+    }
     // After a change the next step is to seal the same baselines, or to push them.
     let is_change = matches!(
         view.request,

@@ -117,6 +117,30 @@ pub struct ComparisonRequest {
     pub name: String,
     /// The old and the new side.
     pub sides: [ComparedVersion; 2],
+    /// The old side if the baseline does not have that version; none for one that a key has chosen.
+    pub fallback: Option<ComparedVersion>,
+}
+
+impl ComparisonRequest {
+    /// Creates the comparison of a file that shows at first what matters most.
+    pub fn first_of(summary: &BaselineSummary) -> ComparisonRequest {
+        let old = first_compared_version(summary);
+        // The file is the version that was pushed last.
+        let is_previous = old == ComparedVersion::Previous;
+        ComparisonRequest {
+            fallback: is_previous.then_some(ComparedVersion::Pushed),
+            ..ComparisonRequest::with_file(summary.name.clone(), old)
+        }
+    }
+
+    /// Creates the comparison of a version with the file.
+    pub fn with_file(name: String, old: ComparedVersion) -> ComparisonRequest {
+        ComparisonRequest {
+            name,
+            sides: [old, ComparedVersion::Disk],
+            fallback: None,
+        }
+    }
 }
 
 /// A text to compare a baseline with.
@@ -291,7 +315,7 @@ impl BaselinesScreen {
 }
 
 /// Returns the version that a baseline is compared with at first.
-pub fn first_compared_version(summary: &BaselineSummary) -> ComparedVersion {
+fn first_compared_version(summary: &BaselineSummary) -> ComparedVersion {
     let pushed = summary.last_push.as_ref().map(|push| push.sha256);
     match pushed {
         _ if summary.sealed.is_some() && summary.sealed != summary.sha256 => {

@@ -12,7 +12,7 @@ use crate::console::overlay::Overlay;
 use crate::console::screen::Screen;
 use crate::console::screens::baselines::state::{
     BaselinesPage, ComparedVersion, ComparisonRequest, ComparisonView, NO_BASELINE_REASON,
-    VersionsView, first_compared_version,
+    VersionsView,
 };
 use crate::console::screens::verify::state::{VerifyRow, VerifyStage};
 use crate::console::text::{ComparedTexts, Comparison, PreparedText};
@@ -162,10 +162,7 @@ pub fn reload_on_return(model: &Model) -> Vec<Effect> {
 
 /// Opens the evidence of an agent whose baseline differs from its seal.
 pub fn open_evidence(model: &mut Model, baseline: String) -> Vec<Effect> {
-    let request = ComparisonRequest {
-        name: baseline,
-        sides: [ComparedVersion::Sealed, ComparedVersion::Disk],
-    };
+    let request = ComparisonRequest::with_file(baseline, ComparedVersion::Sealed);
     open_comparison(model, request)
 }
 
@@ -189,18 +186,16 @@ pub fn check_restore(model: &Model) -> Result<(), String> {
 /// Compares the baseline under the cursor with what matters most, or the version under the cursor
 /// with the file.
 pub fn open_selected(model: &mut Model) -> Result<Vec<Effect>, String> {
-    let old = match model.baselines.page {
+    let request = match model.baselines.page {
         BaselinesPage::Comparison => return Ok(Vec::new()),
-        BaselinesPage::Versions => model.baselines.restorable_version()?,
+        BaselinesPage::Versions => {
+            let name = model.baselines.subject().unwrap_or_default().to_string();
+            ComparisonRequest::with_file(name, model.baselines.restorable_version()?)
+        }
         BaselinesPage::List => {
             let current = model.baselines.current_summary();
-            first_compared_version(current.ok_or(NO_BASELINE_REASON)?)
+            ComparisonRequest::first_of(current.ok_or(NO_BASELINE_REASON)?)
         }
-    };
-    let name = model.baselines.subject().unwrap_or_default().to_string();
-    let request = ComparisonRequest {
-        name,
-        sides: [old, ComparedVersion::Disk],
     };
     Ok(open_comparison(model, request))
 }
@@ -245,6 +240,7 @@ pub fn change_side(model: &mut Model, side: usize, version: ComparedVersion) -> 
         return Vec::new();
     }
     view.request.sides[side] = version;
+    view.request.fallback = None;
     view.shown = Comparison::awaited(side_labels(&view.request));
     let request = view.request.clone();
     vec![Effect::CompareBaseline(request)]
@@ -272,10 +268,7 @@ pub fn open_neighbour(model: &mut Model, by: isize) -> Result<Vec<Effect>, Strin
     let next = step_index(index.unwrap_or(0), by, all.len());
     let summary = all.get(next).filter(|it| Some(it.name.as_str()) != name);
     let summary = summary.ok_or("no further baseline")?;
-    let request = ComparisonRequest {
-        name: summary.name.clone(),
-        sides: [first_compared_version(summary), ComparedVersion::Disk],
-    };
+    let request = ComparisonRequest::first_of(summary);
     let from = {
         let view = &model.baselines.comparison;
         (view.opened_from, view.opened_from_page)

@@ -199,6 +199,15 @@ fn describe_filter_and_marks(model: &Model) -> String {
     parts.join("  ")
 }
 
+/// Whether the ledger cannot be read, so that pushes may be unknown.
+fn has_unread_ledger(model: &Model) -> bool {
+    loaded_list(model).is_some_and(|list| list.ledger_error.is_some())
+}
+
+fn loaded_list(model: &Model) -> Option<&BaselineList> {
+    model.baselines.list.as_ref()?.as_deref().ok()
+}
+
 fn draw_row(
     model: &Model,
     canvas: &mut Canvas<'_>,
@@ -219,8 +228,13 @@ fn draw_row(
     let (band, band_role) = size_band(summary, columns.room(3));
     let (findings, findings_role) = short_findings(summary);
     let now = model.now.local_time;
-    let age = |time: Option<_>| time.map_or("-".to_string(), |time| format_age(now, time));
-    let pushed = summary.last_push.as_ref().map(|push| push.time);
+    let changed = summary.changed;
+    let changed = changed.map_or("-".to_string(), |time| format_age(now, time));
+    let pushed = match &summary.last_push {
+        Some(push) => format_age(now, push.time),
+        None if has_unread_ledger(model) => "?".to_string(),
+        None => "-".to_string(),
+    };
     let agents = match summary.agents.as_slice() {
         [] => "none".to_string(),
         [one] if is_wide => one.clone(),
@@ -233,8 +247,8 @@ fn draw_row(
         (&*size, Role::Text),
         (&*band, band_role),
         (&*findings, findings_role),
-        (&*age(summary.changed), Role::Text),
-        (&*age(pushed), Role::Text),
+        (&*changed, Role::Text),
+        (&*pushed, Role::Text),
         (&*agents, Role::Dim),
     ];
     columns.draw_row(canvas, y, cells);
@@ -444,15 +458,16 @@ fn describe_last_installation(model: &Model, summary: &BaselineSummary) -> Strin
 
 /// Says what it means that the seal does not list a baseline.
 fn describe_unsealed(model: &Model) -> String {
-    let list = model.baselines.list.as_ref();
-    let list = list.and_then(|it| it.as_ref().ok());
-    match list.and_then(|list| seal_problem(list)) {
+    let list = loaded_list(model).filter(|list| list.is_unsealed_refused);
+    let Some(list) = list else {
+        return "not in the seal: its integrity is not checked".to_string();
+    };
+    match seal_problem(list) {
         Some(why) => format!("resets refuse it: {why}"),
-        None if list.is_some_and(|list| covers_others(list)) => {
+        None => {
             let seal = seal_hint(model);
             format!("not in the seal: resets are refused until it is sealed{seal}")
         }
-        None => "not in the seal: its integrity is not checked".to_string(),
     }
 }
 
@@ -462,11 +477,6 @@ fn seal_hint(model: &Model) -> String {
         return String::new();
     }
     format!(": {} seals it", model.key_hint(Command::PlanSeal))
-}
-
-/// Whether there is a seal that covers baselines: resets then refuse one that it lacks.
-fn covers_others(list: &BaselineList) -> bool {
-    list.baselines.iter().any(|it| it.sealed.is_some())
 }
 
 /// Returns the size limit of the agents that use a baseline, with what separates it from the words

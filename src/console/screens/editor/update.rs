@@ -315,18 +315,31 @@ pub fn read_only_reason(model: &Model, opened: &OpenedBaseline) -> Option<String
         let tampered = mismatch.map(|it| format!("; TAMPERED: {it}"));
         return Some(format!("{why}{}", tampered.unwrap_or_default()));
     }
-    let protected = opened
-        .users
-        .iter()
-        .find(|user| user.protection == Protection::ReadOnly);
+    let protected = check_unlocked(model, opened).err();
+    let protected = protected.map(|why| format!("{why}, then open it again"));
+    protected.or(mismatch)
+}
+
+/// Checks that no agent of a baseline is protected as read-only, or that such agents are unlocked.
+fn check_unlocked(model: &Model, opened: &OpenedBaseline) -> Result<(), String> {
+    let mut users = opened.users.iter();
+    let protected = users.find(|user| user.protection == Protection::ReadOnly);
     match protected.filter(|_| !is_unlocked(model)) {
-        Some(user) => Some(format!(
-            "{} is protected as read-only; {}, then open it again",
+        Some(user) => Err(format!(
+            "{} is protected as read-only; {}",
             user.agent,
             unlock_hint(model)
         )),
-        None => mismatch,
+        None => Ok(()),
     }
+}
+
+/// Checks that a text can be saved now: it may have been opened before the console became read-only, or
+/// while a protected agent was unlocked.
+fn check_save_allowed(model: &Model) -> Result<(), String> {
+    read_only::check_writable(model)?;
+    let opened = model.editor.as_ref().map(|editor| &editor.opened);
+    opened.map_or(Ok(()), |opened| check_unlocked(model, opened))
 }
 
 /// Requests the tones of the text, unless they are known.

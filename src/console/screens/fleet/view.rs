@@ -487,13 +487,15 @@ fn column_text(model: &Model, observation: &Observation, column: FleetColumn) ->
         }
         FleetColumn::LastRun => {
             let last = observation.last_run.as_ref();
-            last.map(|last| {
+            let last = last.map(|last| {
                 format!(
                     "{} {}",
                     format_time(model.now.local_time, last.time),
                     RunSign::new(last).as_str()
                 )
-            })
+            });
+            let is_unknown = observation.ledger_error.is_some();
+            last.or_else(|| is_unknown.then(|| "?".to_string()))
         }
         FleetColumn::State | FleetColumn::Agent | FleetColumn::Trend | FleetColumn::Reason => None,
     };

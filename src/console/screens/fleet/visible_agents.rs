@@ -88,6 +88,8 @@ fn place_fleet_cursor(model: &mut Model) {
 fn matches_filter(model: &Model, row: &AgentRow, filter: &Filter) -> bool {
     let seen = row.latest_observation();
     let hidden = seen.map(Observation::hidden_conditions).unwrap_or_default();
+    let content = seen.and_then(|seen| seen.content.as_ref());
+    let findings = content.map_or_else(String::new, |content| content.findings.describe());
     filter.matches(&FilterSubject {
         name: &row.name,
         host: seen.map_or("", |seen| &seen.host),
@@ -95,6 +97,7 @@ fn matches_filter(model: &Model, row: &AgentRow, filter: &Filter) -> bool {
         state: row.state().as_str(),
         hidden_conditions: &hidden,
         reason: seen.map_or("", |seen| &seen.reason),
+        findings: &findings,
         is_marked: model.fleet.marks.contains(&row.name),
     })
 }

@@ -21,7 +21,7 @@ use crate::console::screens::reset::state::{
 use crate::console::theme::{Role, role_of_outcome, role_of_state};
 use crate::console::widgets::canvas::{Canvas, shorten_untrusted, wrap_text};
 use crate::console::widgets::list_pane::{Columns, Fit, ListPane, NO_HIGHLIGHT};
-use crate::console::widgets::plan_pane::PlanStage;
+use crate::console::widgets::plan_pane::{Confirmation, PlanStage};
 use crate::engine::{
     FileState, KeptScratch, Operation, Outcome, Plan, PlanStep, PlannedFile, RunStage as Step,
     SkippedAgent, StepAction, UndoneRun,
@@ -68,7 +68,7 @@ fn draw_plan(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>) {
     draw_plan_title(model, view, canvas);
     canvas.draw_rule(1);
     let plan = &view.plan;
-    let columns = columns(plan, canvas.width());
+    let columns = columns(model, plan, canvas.width());
     columns.draw_headings(canvas, HEADINGS_ROW);
     let total = plan.steps.len() + plan.skipped.len();
     let footer = plan_footer(model, view);
@@ -95,7 +95,7 @@ fn draw_plan(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>) {
     if !plan.steps.is_empty() {
         if let Some(command) = equivalent_command::for_plan(model, view) {
             draw_equivalent_command(model, canvas, (1, y + 2), &command, Command::CopyPlan);
-        } else {
+        } else if view.prompt.confirmation != Confirmation::NewerNotes {
             let text = "no equivalent command line: only the console unlocks protected agents";
             canvas.put_text(1, y + 2, text, Role::Dim);
         }
@@ -140,14 +140,11 @@ fn draw_skipped_row(
     skipped: &SkippedAgent,
     columns: &Columns,
 ) {
-    let seen = model
-        .find_row(&skipped.agent)
-        .and_then(AgentRow::latest_observation);
     let cells = [
         ("", Role::Dim),
         (&*skipped.agent, Role::Dim),
         (skipped.state.as_str(), role_of_state(skipped.state)),
-        (seen.map_or("", |seen| &seen.host), Role::Dim),
+        (host_of(model, &skipped.agent), Role::Dim),
     ];
     columns.draw_row(canvas, y, cells);
     let x = canvas.put_text(columns.x(ARCHIVE_COLUMN), y, "skipped: ", Role::Dim);
@@ -158,12 +155,22 @@ fn draw_skipped_row(
 const ARCHIVE_COLUMN: usize = 4;
 const RESTORE_COLUMN: usize = 5;
 
+/// Returns the host of an agent; empty until it is known.
+fn host_of<'m>(model: &'m Model, agent: &str) -> &'m str {
+    let row = model.find_row(agent);
+    let seen = row.and_then(AgentRow::latest_observation);
+    seen.map_or("", |seen| &seen.host)
+}
+
 /// Returns the columns of a plan in a list of this width.
-fn columns(plan: &Plan, width: u16) -> Columns {
+fn columns(model: &Model, plan: &Plan, width: u16) -> Columns {
     let names = plan.steps.iter().map(|step| step.agent.width());
     let names = names.chain(plan.skipped.iter().map(|skipped| skipped.agent.width()));
     let name = (names.max().unwrap_or(0) as u16 + 2).clamp(12, width / 4);
+    let skipped = plan.skipped.iter();
+    let skipped_hosts = skipped.map(|skipped| host_of(model, &skipped.agent).width());
     let hosts = plan.steps.iter().map(|step| step.host.width());
+    let hosts = hosts.chain(skipped_hosts);
     let host = (hosts.max().unwrap_or(0) as u16 + 2).clamp(7, width / 8);
     let is_wide = width >= 110;
     let restore = match plan.operation {

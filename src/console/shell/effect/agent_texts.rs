@@ -161,7 +161,7 @@ impl TextPreparer {
         let generation = detail.observation.generation;
         let observation = detail.observation.clone();
         let findings = summarize_findings(&detail);
-        let mut cached_at = None;
+        let mut cached_observation = None;
         if let Some(host) = agent.host() {
             let mut copies = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
             if detail.observation.is_content_known() {
@@ -174,7 +174,7 @@ impl TextPreparer {
                 .is_failure()
             {
                 if let Some(copy) = copies.get(name) {
-                    cached_at = Some(copy.observation.read_at);
+                    cached_observation = Some(Box::new(copy.observation.clone()));
                     detail = copy;
                 } else if let Some(error) = &mut detail.error {
                     error.push_str(NO_CACHED_TEXT);
@@ -200,7 +200,7 @@ impl TextPreparer {
             facts: facts::agent_facts(&self.engine, agent, &observation, &detail),
             diff_titles: facts::diff_titles(agent, &detail),
             findings,
-            cached_at,
+            cached_observation,
             observation: Some(Box::new(observation)),
         };
         Some((texts, detail.memory_prefix))

@@ -143,6 +143,12 @@ pub(super) fn verify(runner: &mut EffectRunner) {
 /// known of it before, else with the template.
 fn known_old_side(engine: &Engine, request: &ComparisonRequest) -> ComparedVersion {
     let [old, _] = &request.sides;
+    if let Some(fallback) = &request.fallback {
+        let found = engine
+            .baseline_catalog()
+            .find_baseline_version(&request.name, &old.argument());
+        return found.map_or(fallback, |_| old).clone();
+    }
     if *old != ComparedVersion::Sealed || engine.baseline_catalog().is_in_seal(&request.name) {
         return old.clone();
     }

@@ -131,6 +131,9 @@ fn state_facts(
     facts.push(match &observation.blocker {
         Some(block) => toned_fact("reset", format!("BLOCKED: {}", block.reason), Role::Bad),
         None if agent.reset.is_none() => plain_fact("reset", "never: it has no baseline"),
+        None if observation.ledger_error.is_some() => {
+            toned_fact("reset", "refused: the ledger cannot be read", Role::Bad)
+        }
         None => match engine.memory_checks().rights_refusal(agent) {
             Some(refusal) => {
                 toned_fact("reset", format!("not by this user: {refusal}"), Role::Warn)
@@ -386,6 +389,7 @@ fn archive_facts(engine: &Engine, agent: &Agent, observation: &Observation) -> V
                 last.run
             ),
         ),
+        None if observation.ledger_error.is_some() => toned_fact("last run", "unknown", Role::Warn),
         None => toned_fact("last run", "none yet", Role::Dim),
     });
     if let Some(why) = &observation.ledger_error {

@@ -353,6 +353,23 @@ fn facts_name_commands_instead_of_keys() {
 }
 
 #[test]
+fn facts_without_a_ledger_are_unknown() {
+    let root = tempfile::tempdir().unwrap();
+    let engine = engine_with_memory(root.path(), BASELINE);
+    let agent = engine.agent("a").unwrap();
+    let mut detail = engine.observer().read_detail(agent);
+    detail.observation.ledger_error = Some("no archive is there".to_string());
+    let facts = facts::agent_facts(&engine, agent, &detail.observation, &detail);
+    for (label, expected) in [
+        ("reset", "refused: the ledger cannot be read"),
+        ("last run", "unknown"),
+    ] {
+        let (_, line) = facts.iter().find(|(it, _)| *it == label).unwrap();
+        assert_eq!(String::from_utf8_lossy(&line.bytes), expected);
+    }
+}
+
+#[test]
 fn other_line_ends_are_noted_and_no_drift() {
     let root = tempfile::tempdir().unwrap();
     let engine = engine_with_memory(root.path(), &BASELINE.replace('\n', "\r\n"));
@@ -1038,21 +1055,29 @@ fn unsealed_baseline_is_compared_with_template() {
     let directory = &engine.config().general.baseline_dir;
     std::fs::create_dir_all(directory).unwrap();
     std::fs::write(directory.join("a.md"), BASELINE).unwrap();
-    let request = ComparisonRequest {
-        name: "a.md".to_string(),
-        sides: [ComparedVersion::Sealed, ComparedVersion::Disk],
+    let name = || "a.md".to_string();
+    let mut compare = |request: ComparisonRequest| {
+        fleet.runner.execute(Effect::CompareBaseline(request));
+        let compared = fleet.wait_for(|msg| matches!(msg, Msg::BaselineCompared(..)));
+        let Msg::BaselineCompared(_, texts) = compared else {
+            panic!("{compared:?}");
+        };
+        texts
     };
-    fleet.runner.execute(Effect::CompareBaseline(request));
-    let compared = fleet.wait_for(|msg| matches!(msg, Msg::BaselineCompared(..)));
-    let Msg::BaselineCompared(_, Ok(texts)) = compared else {
-        panic!("{compared:?}");
-    };
+    let texts = compare(ComparisonRequest::with_file(
+        name(),
+        ComparedVersion::Sealed,
+    ));
+    let texts = texts.unwrap();
     assert_eq!(texts.old_side, ComparedVersion::Template);
-    assert!(
-        texts.texts.titles[0].starts_with("template"),
-        "{:?}",
-        texts.texts.titles
-    );
+    let titles = &texts.texts.titles;
+    assert!(titles[0].starts_with("template"), "{titles:?}");
+    // A version that a key has chosen is not replaced by another one.
+    let mut request = ComparisonRequest::with_file(name(), ComparedVersion::Previous);
+    assert!(compare(request.clone()).is_err());
+    request.fallback = Some(ComparedVersion::Template);
+    let texts = compare(request).unwrap();
+    assert_eq!(texts.old_side, ComparedVersion::Template);
 }
 
 #[test]

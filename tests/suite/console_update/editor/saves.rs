@@ -48,6 +48,54 @@ fn shown_change_is_saved_by_y_alone() {
 }
 
 #[test]
+fn save_asks_again_whether_changes_are_allowed() {
+    let change_and_confirm = |console: &mut TestConsole| {
+        console.press("x");
+        request_save(console, ":w", TEXT.as_bytes());
+        console.advance(KEY_GUARD_TIME);
+        let effects = console.press("y");
+        assert_eq!(effects, [], "{}", console.message_text());
+    };
+    let mut console = fleet_of_four();
+    console.press("! ! y");
+    let mut protected = opened(TEXT);
+    protected.users[0].protection = Protection::ReadOnly;
+    console.open_editor(protected);
+    console.advance(31 * MINUTE);
+    change_and_confirm(&mut console);
+    let said = console.message_text();
+    assert!(said.contains("protected as read-only"), "{said}");
+    let mut console = editing(TEXT);
+    console.press("!");
+    change_and_confirm(&mut console);
+    let said = console.message_text();
+    assert!(said.contains("! switches it off"), "{said}");
+}
+
+#[test]
+fn own_unsealed_save_is_no_new_trouble() {
+    let mut console = fleet_of_four();
+    console.open_editor(opened(TEXT));
+    console.press("x :w");
+    let effects = console.press("Enter");
+    answer_comparison(&mut console, &effects, |text| FileComparison {
+        seal: SealMatch::Signed,
+        ..file_comparison(TEXT.as_bytes(), text)
+    });
+    console.advance(KEY_GUARD_TIME);
+    console.press("y");
+    let sees_trouble = |console: &mut TestConsole, state: State| {
+        console.observe(vec![observation_of("delta", state)]);
+        console.advance(SECOND);
+        console.screen_text().contains("goes there")
+    };
+    assert!(!sees_trouble(&mut console, State::Tampered));
+    // Once it is sealed, a later change is another program's.
+    assert!(!sees_trouble(&mut console, State::Clean));
+    assert!(sees_trouble(&mut console, State::Tampered));
+}
+
+#[test]
 fn save_that_blocks_resets_names_the_key_that_seals() {
     let mut console = fleet_of_four();
     console.open_editor(OpenedBaseline {

@@ -6,7 +6,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::drafts::{discard_draft, recover_draft};
 use super::promoting::insert_promoted;
-use super::{change_text, close, jump_in_text, keep_cursor_visible};
+use super::{change_text, check_save_allowed, close, jump_in_text, keep_cursor_visible};
 use crate::base::digest::Digest;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::quantity::format_count;
@@ -213,7 +213,8 @@ pub fn check_save(model: &Model) -> Result<(), String> {
     check_dialog(
         model,
         |_, dialog| matches!(dialog, EditorDialog::Save(save) if save.diff.is_some() && !save.is_saving),
-    )
+    )?;
+    check_save_allowed(model)
 }
 
 /// Checks that the question is about a draft.
@@ -254,7 +255,18 @@ pub fn confirm_save(model: &mut Model) -> Option<Effect> {
     let accepts_lint_errors = dialog.accepts_lint_errors;
     let expected = ReplacedBaseline::File(editor.opened.digest);
     let is_sealed = editor.is_sealed_by_save();
-    Some(save_text(editor, expected, is_sealed, accepts_lint_errors))
+    let effect = save_text(editor, expected, is_sealed, accepts_lint_errors);
+    if !is_sealed {
+        expect_unsealed_baseline(model);
+    }
+    Some(effect)
+}
+
+/// Notes that a save leaves the baseline of its agents unsealed.
+fn expect_unsealed_baseline(model: &mut Model) {
+    let users = model.editor.iter().flat_map(|it| &it.opened.users);
+    let agents = users.map(|user| &user.agent);
+    model.trouble.expect_unsealed(agents, model.now.local_time);
 }
 
 /// Shows the difference from the file, or hides it.
@@ -320,6 +332,10 @@ pub fn take_theirs(model: &mut Model) -> Vec<Effect> {
 /// Keeps the text against the changed file, if the word was typed in full: shows what that changes in
 /// a file, and replaces an object that is not a file.
 pub fn confirm_overwrite(model: &mut Model, typed: &str) -> Vec<Effect> {
+    if let Err(why) = check_save_allowed(model) {
+        model.show_hint(&why);
+        return Vec::new();
+    }
     let now = model.now.elapsed;
     let Some(editor) = &mut model.editor else {
         return Vec::new();
@@ -348,6 +364,9 @@ pub fn confirm_overwrite(model: &mut Model, typed: &str) -> Vec<Effect> {
         is_saving: matches!(effect, Effect::SaveText(_)),
         ..SaveDialog::comparing(now)
     }));
+    if matches!(effect, Effect::SaveText(_)) {
+        expect_unsealed_baseline(model);
+    }
     vec![effect]
 }
 
