@@ -165,6 +165,7 @@ fn memory_of_a_query_without_words_has_no_hits() {
         text: FoundText {
             hit_count: 0,
             lines: Vec::new(),
+            has_more: false,
             similarity: 1.0,
         },
     });
