@@ -248,11 +248,7 @@ fn is_hint_relevant(command: Command, model: &Model) -> bool {
             Command::GoLog | Command::NextTab | Command::OpenSelected
         ),
         (KeyContext::Agent, _) => is_agent_hint_relevant(command, model),
-        (KeyContext::Verify, _) if command == Command::GoLog => false,
-        (KeyContext::Verify, _) => {
-            let is_change = matches!(command, Command::PlanRestore | Command::PlanSeal);
-            check_enabled(command, model).is_ok() && (!is_change || would_write(model, command))
-        }
+        (KeyContext::Verify, _) => is_verify_hint_relevant(command, model),
         (KeyContext::Archives | KeyContext::ArchiveText, _)
             if needs_entry(command, model) && model.archives.is_at_memory() =>
         {
@@ -308,6 +304,15 @@ fn is_hint_relevant(command: Command, model: &Model) -> bool {
         }
         _ => true,
     }
+}
+
+fn is_verify_hint_relevant(command: Command, model: &Model) -> bool {
+    let is_relevant = match command {
+        Command::GoLog => false,
+        Command::PlanRestore | Command::PlanSeal => would_write(model, command),
+        _ => true,
+    };
+    is_relevant && check_enabled(command, model).is_ok()
 }
 
 fn is_plan_hint_relevant(command: Command, model: &Model) -> bool {
