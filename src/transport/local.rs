@@ -201,12 +201,15 @@ impl MemoryDirectory for LocalDirectory {
     }
 
     fn properties(&self) -> Result<DirectoryProperties, TransportError> {
+        let (directory, name) = (&self.directory, &self.memory_name);
+        let memory = directory.statx(name);
+        let memory = memory.as_ref();
         Ok(DirectoryProperties {
-            id: Some(self.directory.inode()?),
+            id: Some(directory.inode()?),
             missing_extensions: Vec::new(),
-            swap_forecast: self.directory.forecast_from_flags(&self.memory_name),
-            write_refusal: self.directory.find_write_refusal(&self.memory_name),
-            ownership_refusal: self.directory.find_ownership_refusal(&self.memory_name),
+            swap_forecast: directory.forecast_from_flags(name, memory),
+            write_refusal: directory.find_write_refusal(name, memory),
+            ownership_refusal: directory.find_ownership_refusal(name, memory),
             undetectable_writers_reason: lease_obstacle(&self.directory.fd),
         })
     }

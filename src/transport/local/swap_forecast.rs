@@ -17,18 +17,17 @@ use crate::base::process_rights::describe_refused_owner;
 use crate::transport::{SwapForecast, TransportError};
 
 impl OpenDirectory {
-    /// Forecasts the swap of the memory at `name`.
-    pub(super) fn forecast_from_flags(&self, name: &OsStr) -> SwapForecast {
+    /// Forecasts the swap of the memory at `name`, which has this status.
+    pub(super) fn forecast_from_flags(&self, name: &OsStr, memory: Option<&Statx>) -> SwapForecast {
         let path = self.path_of(name);
-        let memory = self.statx(name);
         let directory = self.statx(OsStr::new(""));
         let (mut causes, mut commands) = (Vec::new(), Vec::new());
         let parts = [
-            ("it", path.as_path(), &memory),
-            ("its directory", &self.path, &directory),
+            ("it", path.as_path(), memory),
+            ("its directory", &self.path, directory.as_ref()),
         ];
         for (what, path, found) in parts {
-            if let Some((flag_words, flags)) = found.as_ref().and_then(immutability_flags) {
+            if let Some((flag_words, flags)) = found.and_then(immutability_flags) {
                 causes.push(format!("{what} is {flag_words}"));
                 commands.push(format!("chattr -{flags} {}", quote_operand(path)));
             }
@@ -45,7 +44,7 @@ impl OpenDirectory {
         let mounted = memory.filter(|it| it.stx_attributes.contains(StatxAttributes::MOUNT_ROOT));
         let is_file =
             |it: &Statx| FileType::from_raw_mode(it.stx_mode.into()) == FileType::RegularFile;
-        if mounted.as_ref().is_some_and(|it| !is_file(it)) {
+        if mounted.is_some_and(|it| !is_file(it)) {
             causes.push("the object mounted there is not a file".to_string());
             commands.push(format!("umount {}", path.display()));
         }
@@ -58,9 +57,8 @@ impl OpenDirectory {
 
     /// Returns why this process may not write the directory, which replacing the memory at `name` has to;
     /// none where it may, and for a mount point, which is written in place.
-    pub(super) fn find_write_refusal(&self, name: &OsStr) -> Option<Error> {
-        let mounted = self.statx(name);
-        if mounted.is_some_and(|it| it.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)) {
+    pub(super) fn find_write_refusal(&self, name: &OsStr, memory: Option<&Statx>) -> Option<Error> {
+        if memory.is_some_and(|it| it.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)) {
             return None;
         }
         let wanted = Access::WRITE_OK | Access::EXEC_OK;
@@ -73,9 +71,13 @@ impl OpenDirectory {
     /// Returns why this process may not give a new file the owner and the group of the memory at `name`, or
     /// without one the owner of the directory; none where it may, and for a mount point, which is written
     /// in place.
-    pub(super) fn find_ownership_refusal(&self, name: &OsStr) -> Option<Error> {
+    pub(super) fn find_ownership_refusal(
+        &self,
+        name: &OsStr,
+        memory: Option<&Statx>,
+    ) -> Option<Error> {
         let directory = fs::fstat(&self.fd).ok()?;
-        let Some(found) = self.statx(name) else {
+        let Some(found) = memory else {
             let owner = describe_refused_owner(directory.st_uid, None)?;
             return Some(ownership_error(&self.path_of(name), &owner));
         };
@@ -91,14 +93,16 @@ impl OpenDirectory {
 
     /// Returns the forecast's reason in place of `error`, where there is one.
     pub(super) fn explain_swap_error(&self, name: &OsStr, error: Error) -> TransportError {
-        refused_error(match self.forecast_from_flags(name) {
-            SwapForecast::Refused(reason) => reason,
-            _ => error,
-        })
+        refused_error(
+            match self.forecast_from_flags(name, self.statx(name).as_ref()) {
+                SwapForecast::Refused(reason) => reason,
+                _ => error,
+            },
+        )
     }
 
     /// Returns the status of `name`, or of the directory itself for an empty name.
-    fn statx(&self, name: &OsStr) -> Option<Statx> {
+    pub(super) fn statx(&self, name: &OsStr) -> Option<Statx> {
         let how = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::EMPTY_PATH;
         fs::statx(
             &self.fd,
