@@ -33,9 +33,9 @@ pub use connection_status::{
 pub use error::{FailureCause, TransportError};
 pub use listing::{DirectoryEntry, DirectoryListing, MAX_PAGE_ENTRIES};
 pub use replacement::{
-    DirectoryProperties, DisplacedObject, Inspector, InstalledMemory, InterruptedRun, NewMemory,
-    RecoveredRun, SettleOutcome, StagedAttributes, SwapForecast, SwapMethod, SwapOutcome,
-    SwapProgress,
+    DirectoryObstacles, DirectoryProperties, DisplacedObject, Inspector, InstalledMemory,
+    InterruptedRun, NewMemory, RecoveredRun, SettleOutcome, StagedAttributes, SwapForecast,
+    SwapMethod, SwapOutcome, SwapProgress,
 };
 pub use xattrs::keep_xattrs_within_limit;
 
@@ -203,6 +203,11 @@ pub trait MemoryDirectory: Send {
 
     /// Returns what a replacement in this directory relies on.
     fn properties(&self) -> Result<DirectoryProperties, TransportError>;
+
+    /// Returns what keeps this process from replacing the memory, as far as the transport can know.
+    fn obstacles(&self) -> Result<DirectoryObstacles, TransportError> {
+        Ok(DirectoryObstacles::default())
+    }
 
     /// Returns the stamp of the directory itself, on this machine.
     fn stamp(&self) -> Option<Stamp> {

@@ -14,10 +14,10 @@ use std::time::Instant;
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use super::{
-    ByteSink, DirectoryEntry, DirectoryListing, DirectoryProperties, DisplacedObject, FailureCause,
-    FileMetadata, Inspector, InterruptedRun, MemoryDirectory, MemoryObject, NewMemory, ObjectId,
-    RecoveredRun, SettleOutcome, SpecialFile, StagedAttributes, Stamp, SwapOutcome, Transport,
-    TransportError, UnsyncedObject,
+    ByteSink, DirectoryEntry, DirectoryListing, DirectoryObstacles, DirectoryProperties,
+    DisplacedObject, FailureCause, FileMetadata, Inspector, InterruptedRun, MemoryDirectory,
+    MemoryObject, NewMemory, ObjectId, RecoveredRun, SettleOutcome, SpecialFile, StagedAttributes,
+    Stamp, SwapOutcome, Transport, TransportError, UnsyncedObject,
 };
 use crate::base::error::{Error, ErrorKind};
 use crate::base::file_systems::{FileSystem, FileSystemCall, FileSystems};
@@ -372,6 +372,10 @@ impl MemoryDirectory for BoundedDirectory {
 
     fn properties(&self) -> Result<DirectoryProperties, TransportError> {
         self.run_call(|directory| directory.properties())
+    }
+
+    fn obstacles(&self) -> Result<DirectoryObstacles, TransportError> {
+        self.run_call(|directory| directory.obstacles())
     }
 
     fn stamp(&self) -> Option<Stamp> {

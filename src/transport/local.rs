@@ -38,10 +38,10 @@ use self::open_file::{FileIdentity, fstat, identify, metadata_from_stat, read_wi
 use self::recovery::Recovery;
 use self::settle::{QUIET_PERIOD, Settlement};
 use super::{
-    ByteSink, DirectoryListing, DirectoryProperties, FileMetadata, Inspector, InterruptedRun,
-    MAX_SEARCHED_NAMES, MemoryDirectory, MemoryObject, NewMemory, ObjectId, RecoveredRun,
-    SettleOutcome, StagedAttributes, Stamp, SwapOutcome, Transport, TransportError, UnsyncedObject,
-    similar_names,
+    ByteSink, DirectoryListing, DirectoryObstacles, DirectoryProperties, FileMetadata, Inspector,
+    InterruptedRun, MAX_SEARCHED_NAMES, MemoryDirectory, MemoryObject, NewMemory, ObjectId,
+    RecoveredRun, SettleOutcome, StagedAttributes, Stamp, SwapOutcome, Transport, TransportError,
+    UnsyncedObject, similar_names,
 };
 use crate::base::clock::Clock;
 use crate::base::durable::{self, NewFile};
@@ -202,15 +202,21 @@ impl MemoryDirectory for LocalDirectory {
 
     fn properties(&self) -> Result<DirectoryProperties, TransportError> {
         let (directory, name) = (&self.directory, &self.memory_name);
-        let memory = directory.statx(name);
-        let memory = memory.as_ref();
         Ok(DirectoryProperties {
             id: Some(directory.inode()?),
             missing_extensions: Vec::new(),
-            swap_forecast: directory.forecast_from_flags(name, memory),
+            swap_forecast: directory.forecast_from_flags(name, directory.statx(name).as_ref()),
+        })
+    }
+
+    fn obstacles(&self) -> Result<DirectoryObstacles, TransportError> {
+        let (directory, name) = (&self.directory, &self.memory_name);
+        let memory = directory.statx(name);
+        let memory = memory.as_ref();
+        Ok(DirectoryObstacles {
             write_refusal: directory.find_write_refusal(name, memory),
             ownership_refusal: directory.find_ownership_refusal(name, memory),
-            undetectable_writers_reason: lease_obstacle(&self.directory.fd),
+            undetectable_writers_reason: lease_obstacle(&directory.fd),
         })
     }
 

@@ -22,6 +22,11 @@ pub struct DirectoryProperties {
     /// What a swap would meet, as far as that is known without trying. For display in plans only:
     /// it guarantees nothing.
     pub swap_forecast: SwapForecast,
+}
+
+/// What keeps this process from replacing the memory in its directory, or from detecting its writers.
+#[derive(Clone, Debug, Default)]
+pub struct DirectoryObstacles {
     /// Why this process may not write the directory; `None` where it may, or where the transport cannot
     /// know.
     pub write_refusal: Option<Error>,

@@ -23,10 +23,10 @@ use memory_shepherd::engine::{
 };
 use memory_shepherd::transport::local::LocalTransport;
 use memory_shepherd::transport::{
-    ByteSink, DirectoryListing, DirectoryProperties, FileMetadata, Inspector, InterruptedRun,
-    MemoryDirectory, MemoryObject, NewMemory, ObjectId, RecoveredRun, SettleOutcome,
-    SingleTransport, StagedAttributes, SwapOutcome, Transport, TransportError, Transports,
-    UnsyncedObject,
+    ByteSink, DirectoryListing, DirectoryObstacles, DirectoryProperties, FileMetadata, Inspector,
+    InterruptedRun, MemoryDirectory, MemoryObject, NewMemory, ObjectId, RecoveredRun,
+    SettleOutcome, SingleTransport, StagedAttributes, SwapOutcome, Transport, TransportError,
+    Transports, UnsyncedObject,
 };
 
 use crate::notes_layout::LAYOUTS;
@@ -684,6 +684,10 @@ impl MemoryDirectory for InterposingDirectory {
 
     fn properties(&self) -> Result<DirectoryProperties, TransportError> {
         self.call_with_hook("properties", || self.inner.properties())
+    }
+
+    fn obstacles(&self) -> Result<DirectoryObstacles, TransportError> {
+        self.inner.obstacles()
     }
 
     fn stat_memory(&self) -> Result<MemoryObject, TransportError> {

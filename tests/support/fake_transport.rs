@@ -649,9 +649,6 @@ impl MemoryDirectory for FakeDirectory {
             id: None,
             missing_extensions: Vec::new(),
             swap_forecast: SwapForecast::Clear,
-            write_refusal: None,
-            ownership_refusal: None,
-            undetectable_writers_reason: None,
         })
     }
 

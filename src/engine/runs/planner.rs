@@ -426,8 +426,9 @@ impl Planner {
         if let SwapForecast::Refused(error) = forecast {
             return Err(error);
         }
-        let ownership_refusal = properties.ownership_refusal.filter(|_| keeps_owner);
-        if let Some(refusal) = properties.write_refusal.or(ownership_refusal) {
+        let obstacles = directory.obstacles()?;
+        let ownership_refusal = obstacles.ownership_refusal.filter(|_| keeps_owner);
+        if let Some(refusal) = obstacles.write_refusal.or(ownership_refusal) {
             return Err(refusal);
         }
         notes.extend(

@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::config::{ACCEPT_IN_PLACE, Agent, SftpExtension};
 use crate::engine::watch::MemoryChecks;
-use crate::transport::{DirectoryProperties, MemoryDirectory, SwapForecast};
+use crate::transport::{DirectoryObstacles, MemoryDirectory, SwapForecast};
 
 /// The degradations of every memory that is reached over SFTP, whatever the server.
 pub(in crate::engine) const SFTP_DEGRADATIONS: &str = "on other hosts a memory is absent for a moment, loses extended \
@@ -96,23 +96,23 @@ impl MemoryChecks {
     /// Returns why this process may not replace or create the memory of an agent of this machine; none
     /// where it may, or where the directory cannot be opened.
     pub fn rights_refusal(&self, agent: &Agent) -> Option<Error> {
-        let properties = self.local_properties(agent)?;
-        properties.write_refusal.or(properties.ownership_refusal)
+        let obstacles = self.local_obstacles(agent)?;
+        obstacles.write_refusal.or(obstacles.ownership_refusal)
     }
 
     /// Returns why this process may not give a new file the owner and the group of an agent's memory, where
     /// it may write the directory.
     pub fn ownership_refusal(&self, agent: &Agent) -> Option<Error> {
-        let properties = self.local_properties(agent)?;
-        let is_writable = properties.write_refusal.is_none();
-        properties.ownership_refusal.filter(|_| is_writable)
+        let obstacles = self.local_obstacles(agent)?;
+        let is_writable = obstacles.write_refusal.is_none();
+        obstacles.ownership_refusal.filter(|_| is_writable)
     }
 
-    fn local_properties(&self, agent: &Agent) -> Option<DirectoryProperties> {
+    fn local_obstacles(&self, agent: &Agent) -> Option<DirectoryObstacles> {
         if agent.host().is_some() {
             return None;
         }
-        self.context.open_directory(agent).ok()?.properties().ok()
+        self.context.open_directory(agent).ok()?.obstacles().ok()
     }
 
     /// Returns why processes that write an agent's memory cannot be detected, whatever rights
@@ -161,8 +161,8 @@ pub(in crate::engine) fn check_exchangeable(path: &Path, forecast: &SwapForecast
 pub(in crate::engine) fn undetectable_writers_reason(
     directory: &dyn MemoryDirectory,
 ) -> Option<String> {
-    let properties = directory.properties();
-    properties.map_or_else(
+    let obstacles = directory.obstacles();
+    obstacles.map_or_else(
         |error| Some(error.to_string()),
         |it| it.undetectable_writers_reason,
     )

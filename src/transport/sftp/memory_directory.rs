@@ -39,9 +39,6 @@ impl MemoryDirectory for SftpDirectory {
             id: None,
             missing_extensions,
             swap_forecast,
-            write_refusal: None,
-            ownership_refusal: None,
-            undetectable_writers_reason: None,
         })
     }
 
