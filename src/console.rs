@@ -148,10 +148,12 @@ pub fn run(options: ConsoleOptions) -> Result<bool> {
         config_theme: config.general.theme.clone(),
     };
     let theme = themes.load(theme_sources.theme_name(&preferences));
-    let theme = theme.map_err(|error| match theme_sources.flag_theme {
-        Some(_) => error,
-        None => error.with_context(config.path.display()),
-    })?;
+    let theme = theme.map_err(
+        |error| match (&theme_sources.flag_theme, &preferences.theme) {
+            (None, None) => error.with_context(config.path.display()),
+            _ => error,
+        },
+    )?;
     let theme_names = themes.names();
     let saved_view = options.view_state_file.as_ref().map(|file| file.read());
     let clock = ConsoleClock::new(options.engine.context().clock_handle());

@@ -139,7 +139,7 @@ impl Baselines {
         let known = differs
             .and_then(|sealed| self.find_sealed_version(sealed, &users, &OnceCell::new()))
             .or_else(|| self.find_pushed_version(agent, &users))
-            .or_else(|| self.find_saved_version(agent, current));
+            .or_else(|| self.find_earlier_version(agent, current));
         let is_known = known.as_ref().is_some_and(|known| known.is_sealed);
         let missing = differs.filter(|_| !is_known);
         let pushed = known
@@ -225,14 +225,12 @@ impl Baselines {
         })
     }
 
-    /// Finds the newest version of a baseline that no run has pushed yet, other than the current one.
-    fn find_saved_version(&self, agent: &Agent, current: Option<Digest>) -> Option<KnownVersion> {
+    /// Finds the newest earlier version of an agent's baseline that is kept, other than the current one.
+    fn find_earlier_version(&self, agent: &Agent, current: Option<Digest>) -> Option<KnownVersion> {
         let history = self.context.history(&agent.name).ok()?;
-        let mut digests = self.earlier_digests(agent, &history).into_iter();
-        digests.find_map(|it| {
-            let other = Some(it).filter(|_| Some(it) != current)?;
-            self.stored_version(other, false)
-        })
+        let digests = self.earlier_digests(agent, &history).into_iter();
+        let mut others = digests.filter(|it| Some(*it) != current);
+        others.find_map(|it| self.stored_version(it, false))
     }
 
     /// Returns the files in the directory of the baselines by their digests.

@@ -386,13 +386,16 @@ impl ArchivesScreen {
     /// Whether the text of the row under the cursor has hits behind what is loaded of it.
     pub fn has_unloaded_hits(&self) -> bool {
         let lines = &self.text.pane.lines;
-        let loaded = lines.iter().filter(|line| line.has_found_ranges());
-        let loaded: usize = loaded.map(|line| line.changed_ranges.len()).sum();
+        let is_cut = lines.last().is_some_and(|line| line.is_truncated);
         let row = self.current_row().filter(|_| !self.timeline.is_open);
         let found = row.and_then(|row| row.hits());
-        self.is_text_current()
-            && lines.last().is_some_and(|line| line.is_truncated)
-            && found.is_some_and(|text| text.hit_count > loaded)
+        // Each frame asks, and few texts are cut.
+        let Some(found) = found.filter(|_| is_cut && self.is_text_current()) else {
+            return false;
+        };
+        let loaded = lines.iter().filter(|line| line.has_found_ranges());
+        let loaded: usize = loaded.map(|line| line.changed_ranges.len()).sum();
+        found.hit_count > loaded
     }
 
     /// Returns the pane of the page.

@@ -590,7 +590,7 @@ mod tests {
     }
 
     #[test]
-    fn creation_names_the_config_only_if_it_lacks_the_file() {
+    fn creation_names_the_config_where_it_lacks_the_file() {
         let note = |agents: &[&str]| {
             let plan = BaselinePlan {
                 action: BaselineAction::Create {
