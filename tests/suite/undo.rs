@@ -316,6 +316,15 @@ fn undo_refuses_appends_or_archives_new_notes() {
             .read_entry(&ran.assert_ok().entries[0])
             .ends_with(b"\n\n- new\n")
     );
+    // A removed memory holds nothing new.
+    fs::remove_file(world.memory_path("scout")).unwrap();
+    let ran = world.redo("scout");
+    assert!(
+        ran.note().starts_with("its memory was removed since run "),
+        "{}",
+        ran.note()
+    );
+    world.write_memory("scout", &old);
     // That undo can be undone, too.
     world.redo("scout").assert_ok();
     assert_eq!(

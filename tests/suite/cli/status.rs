@@ -397,6 +397,44 @@ fn baseline_diff_before_any_run_uses_saves() {
 }
 
 #[test]
+fn config_check_names_an_unknown_theme() {
+    let site = Site::new();
+    let config = site.read("memory-shepherd.conf");
+    let config = config.replacen("[general]\n", "[general]\ntheme=nope\n", 1);
+    site.write("memory-shepherd.conf", config);
+    let ran = site.run(["config", "check"]).assert_code(2);
+    assert!(
+        ran.stdout.contains("unknown theme `nope`"),
+        "{}",
+        ran.stdout
+    );
+}
+
+/// Longer than what is printed at once, and with more hits than are listed.
+#[test]
+fn long_entry_is_printed_whole_and_searched_in_part() {
+    let site = Site::new();
+    let notes: String = (0..8000)
+        .map(|n| format!("- wigwam {n} was seen\n"))
+        .collect();
+    site.append(MONITOR_MEMORY, &notes);
+    let _ = site.run(["reset", "monitor-bot"]).assert_code(0);
+    let list = site.run(["archive", "list", "--json"]).json();
+    let entry = list["entries"][0]["path"].as_str().unwrap().to_string();
+    let shown = site.run(["archive", "show", &entry]).assert_code(0);
+    assert!(shown.stdout.ends_with(&notes));
+    let _ = site
+        .run(["archive", "search", "wigwam"])
+        .assert_code(0)
+        .assert_stderr_has("its first 1000 hits are listed");
+    let found = site.run(["archive", "search", "wigwam", "--json"]).json();
+    assert_eq!(
+        (&found["hits"], &found["complete"]),
+        (&8000.into(), &false.into())
+    );
+}
+
+#[test]
 fn baseline_diff_names_owner_and_agents() {
     let site = site_with_notes_and_drift();
     let _ = site
