@@ -17,19 +17,13 @@ enum LineEnds {
 impl LineEnds {
     /// Returns the line ends of a text; `None` if it has none.
     fn of(text: &[u8]) -> Option<LineEnds> {
-        let (mut lf, mut cr_lf) = (false, false);
-        for line in text.split_inclusive(|byte| *byte == b'\n') {
-            match split_line_end(line).1 {
-                b"" => {}
-                b"\n" => lf = true,
-                _ => cr_lf = true,
-            }
-        }
+        let cr_lf = memchr::memmem::find_iter(text, b"\r\n").count();
+        let lf = memchr::memchr_iter(b'\n', text).count() - cr_lf;
         match (lf, cr_lf) {
-            (false, false) => None,
-            (true, false) => Some(LineEnds::Lf),
-            (false, true) => Some(LineEnds::CrLf),
-            (true, true) => Some(LineEnds::Mixed),
+            (0, 0) => None,
+            (_, 0) => Some(LineEnds::Lf),
+            (0, _) => Some(LineEnds::CrLf),
+            _ => Some(LineEnds::Mixed),
         }
     }
 

@@ -80,6 +80,38 @@ fn unreset_memory_of_saved_version_is_behind() {
 }
 
 #[test]
+fn version_saved_after_other_runs_is_known() {
+    let world = World::new(&["ranger", "scout"]);
+    let versions = ["exact", "fast"].map(|word| BASELINE.replace("brief", word));
+    world.write_memory("scout", &versions[0]);
+    let engine = world.engine();
+    let state = || {
+        let agent = engine.agent("scout").unwrap();
+        engine.observer().observe(agent).state
+    };
+    assert_eq!(state(), State::Drifted, "not saved yet");
+    world.write_scratch("ranger", "- note\n");
+    let ranger = ["ranger".to_string()];
+    apply_plan(
+        &engine,
+        &engine.planner().plan_reset(&ranger, false).unwrap(),
+    )
+    .assert_ok();
+    assert_eq!(state(), State::Drifted, "the run saved no version");
+    let writer = engine.baseline_files().begin_baseline_change().unwrap();
+    let mut expected = Digest::of(BASELINE.as_bytes());
+    for version in &versions {
+        let saved = version.as_bytes();
+        writer
+            .save("scout.md", saved, Some(expected), TextOrigin::Operator)
+            .unwrap();
+        expected = Digest::of(saved);
+    }
+    drop(writer);
+    assert_eq!(state(), State::Behind);
+}
+
+#[test]
 fn version_that_can_be_read_again_is_used() {
     let world = World::new(&["scout"]);
     world.reset().assert_ok();

@@ -276,14 +276,25 @@ impl Baselines {
             .latest_known
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        if latest.as_ref().is_none_or(|(at, _)| *at != head) {
-            *latest = self.known_versions().ok().map(|known| (head, known));
+        match latest.as_mut() {
+            Some((at, _)) if self.are_versions_unchanged(*at, head) => *at = head,
+            _ => *latest = self.known_versions().ok().map(|known| (head, known)),
         }
         let known = latest.as_ref().map(|(_, known)| known);
         let versions = known
             .into_iter()
             .flat_map(|it| it.versions_newest_first(name));
         versions.take(MAX_EARLIER_VERSIONS).collect()
+    }
+
+    /// Returns whether no record between two heads of the ledger is about a baseline: a run appends
+    /// many, and none of them makes a version known.
+    fn are_versions_unchanged(&self, earlier: (u64, Digest), head: (u64, Digest)) -> bool {
+        let has_change = || {
+            let mut back = self.context.ledger().scan_back_to(earlier.0)?;
+            back.next_matching(&mut |it| it.is_about_archive())
+        };
+        earlier == head || (earlier.0 < head.0 && matches!(has_change(), Ok(None)))
     }
 
     /// Loads [earlier versions](Self::earlier_digests) of an agent's baseline. A drifted memory is
