@@ -12,7 +12,9 @@ mod config_verbs;
 #[cfg(feature = "demo")]
 mod demo;
 mod diff;
+mod direct_write;
 pub mod doctor;
+mod drover;
 mod guard;
 mod init;
 mod keys;
@@ -21,6 +23,7 @@ mod log;
 mod memory;
 mod metrics_file;
 mod observation;
+mod operation_arguments;
 pub mod output;
 mod report;
 mod runs;
@@ -187,8 +190,8 @@ struct ConsoleSetup {
 type CommandResult = Result<Option<ErrorKind>, CommandError>;
 
 /// Parses the command line.
-fn parse_arguments(arguments: &[OsString]) -> Result<Cli, clap::Error> {
-    let mut definition = arguments::examples::command_line();
+fn parse_arguments(arguments: &[OsString], layouts: Layouts) -> Result<Cli, clap::Error> {
+    let mut definition = arguments::examples::command_line(layouts);
     let mut matches = definition.try_get_matches_from_mut(arguments)?;
     Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut definition))
 }
@@ -206,7 +209,7 @@ pub fn run(
         terminal_columns: environment.terminal_columns,
         ..OutputSettings::default()
     };
-    let cli = match parse_arguments(&arguments) {
+    let cli = match parse_arguments(&arguments, environment.layouts) {
         Ok(cli) => cli,
         Err(error) => {
             settings.is_json = arguments.iter().any(|argument| argument == "--json");
@@ -333,6 +336,7 @@ impl CommandContext<'_> {
             Verb::Undo(args) => runs::run_undo(self, &args),
             Verb::Report { since } => report::run(self, since.as_deref()),
             Verb::Log(args) => log::run(self, &args),
+            Verb::Drover(args) => drover::run(self, &args),
             Verb::Memory(args) => memory::run(self, &args),
             Verb::Archive { what } => archive::run(self, &what),
             Verb::Baseline { what } => baseline::run(self, &what),

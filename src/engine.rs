@@ -79,7 +79,7 @@ pub use baselines::seal_plan::{SealChange, SealChangeKind, SealPlan, SealScope, 
 pub use baselines::{BaselineCatalog, BaselineEdits, BaselineFiles, Baselines, Guard, Lint, Seals};
 pub use context::{Context, EngineSetup};
 pub use file_owner::FileOwner;
-pub use layouts::{LayoutMemories, LayoutMemory};
+pub use layouts::{LayoutMemories, LayoutMemory, OperationPlan};
 use records::RecordServices;
 pub use records::archive_growth::ArchiveGrowth;
 pub use records::last_success::{RunCounts, TimedReset};

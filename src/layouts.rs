@@ -5,10 +5,12 @@
 //! what is malformed is shown or reported, not left out. A plan of the engine applies its edits:
 //! archived, recorded, and undone as a reset is.
 
+pub mod drover;
 mod files;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Range;
 use std::path::PathBuf;
 
 use chrono::{DateTime, FixedOffset};
@@ -16,6 +18,7 @@ use serde::{Serialize, Serializer};
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::untrusted::serialize_path;
+use crate::lint::{self, FleetFacts, LintInput, LintSettings, TextRole};
 pub use files::{DirectoryPages, FileReadFault, MAX_LISTED_NAMES, MemoryFiles};
 
 /// The shape of a memory.
@@ -41,11 +44,23 @@ pub trait Layout: Send + Sync {
     /// There is no such collection, or it cannot be read.
     fn items<'f>(&self, files: &'f MemoryFiles, collection: &str) -> Result<ItemPages<'f>>;
 
-    /// Returns the content of an item.
+    /// Returns the content of an item. Of several with one id, `collection` says which; else the one
+    /// that the agent sees.
     ///
     /// # Errors
     /// There is no such item, or it cannot be read.
-    fn read(&self, files: &MemoryFiles, item: &str) -> Result<ItemContent>;
+    fn read(
+        &self,
+        files: &MemoryFiles,
+        collection: Option<&str>,
+        item: &str,
+    ) -> Result<ItemContent>;
+
+    /// Finds items by words, the best first.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    fn search(&self, files: &MemoryFiles, query: &str) -> Result<SearchAnswer>;
 
     /// Checks the memory; the worst finding need not come first.
     ///
@@ -57,12 +72,66 @@ pub trait Layout: Send + Sync {
     /// The operations that can be planned.
     fn operations(&self) -> &'static [OperationSpec];
 
-    /// Returns the edits that an operation consists of, based on what the files hold now.
+    /// Returns what an operation would do, based on what the files hold now. `record`: the directory
+    /// that an argument of the form [`ArgumentForm::Record`] names.
     ///
     /// # Errors
-    /// The operation is not possible, or its arguments are wrong: [`ErrorKind::User`] or
-    /// [`ErrorKind::Conflict`].
-    fn plan(&self, files: &MemoryFiles, request: &OperationRequest) -> Result<Vec<FileEdit>>;
+    /// The operation is refused, or the files cannot be read.
+    fn plan(
+        &self,
+        files: &MemoryFiles,
+        record: Option<&MemoryFiles>,
+        request: &OperationRequest,
+    ) -> Result<PlannedOperation, PlanFailure>;
+}
+
+/// What an operation would do.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlannedOperation {
+    /// The word for it in documents.
+    pub outcome: &'static str,
+    /// The sentence for people.
+    pub message: String,
+    /// What documents say of it: an object.
+    pub facts: serde_json::Value,
+    /// The changes of files, none where there is nothing to do.
+    pub edits: Vec<FileEdit>,
+    /// What is wanted, where the time decides about bytes and names of the files: a plan is bound to it
+    /// in their place.
+    pub basis: Option<String>,
+}
+
+/// Why an operation cannot be planned.
+#[derive(Debug)]
+pub enum PlanFailure {
+    /// The layout does not allow it.
+    Refused(Refusal),
+    /// The files cannot be read, or an argument is wrong.
+    Failed(Error),
+}
+
+/// Why a layout does not allow an operation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Refusal {
+    /// The word of the layout for it.
+    pub reason: &'static str,
+    /// The sentence of the layout for it.
+    pub message: String,
+}
+
+impl From<Error> for PlanFailure {
+    fn from(error: Error) -> PlanFailure {
+        PlanFailure::Failed(error)
+    }
+}
+
+impl From<PlanFailure> for Error {
+    fn from(failure: PlanFailure) -> Error {
+        match failure {
+            PlanFailure::Refused(refusal) => Error::new(ErrorKind::Partial, refusal.message),
+            PlanFailure::Failed(error) => error,
+        }
+    }
 }
 
 /// The items of a collection, a page at a time; a page may be empty.
@@ -74,7 +143,7 @@ pub struct Collection {
     /// Its id, which is stable.
     pub id: String,
     /// What it holds, in a few words.
-    pub title: String,
+    pub name: String,
 }
 
 /// A document of a memory.
@@ -88,11 +157,11 @@ pub struct MemoryItem {
     #[serde(serialize_with = "serialize_path")]
     pub path: PathBuf,
     /// Its size in bytes.
-    pub size: u64,
+    pub bytes: u64,
     /// When it was changed last; none where that is unknown.
     pub modified: Option<DateTime<FixedOffset>>,
-    /// Who may see it, where not everyone may.
-    pub visible_to: Option<String>,
+    /// Who is given it: `all`, or an agent or run.
+    pub visible_to: String,
 }
 
 impl MemoryItem {
@@ -109,10 +178,39 @@ pub const MAX_TITLE_CHARS: usize = 300;
 /// The content of an item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ItemContent {
+    /// The file that holds it, below the directory of the memory.
+    pub path: PathBuf,
     /// Its bytes.
     pub bytes: Vec<u8>,
     /// What the agent is given of it, where that differs.
     pub given: Option<Vec<u8>>,
+}
+
+/// What a search found.
+#[derive(Debug)]
+pub struct SearchAnswer {
+    /// The word for the way in which items are ranked.
+    pub mode: &'static str,
+    /// The items, the best first.
+    pub results: Vec<FoundItem>,
+    /// Why others could not be read.
+    pub unread: Vec<Error>,
+}
+
+/// An item that a search found.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct FoundItem {
+    /// Its id.
+    pub item: String,
+    /// The file that holds it, below the directory of the memory.
+    #[serde(serialize_with = "serialize_path")]
+    pub path: PathBuf,
+    /// The first line with what was looked for, from 1.
+    pub line: Option<u64>,
+    /// How well it fits.
+    pub score: f64,
+    /// That line, or the title.
+    pub snippet: String,
 }
 
 /// How bad a finding of a check is.
@@ -188,8 +286,27 @@ pub struct OperationSpec {
 pub struct ArgumentSpec {
     /// Its name.
     pub name: &'static str,
+    /// What it is, as a phrase.
+    pub title: &'static str,
+    /// How it is given.
+    pub form: ArgumentForm,
     /// Whether it must be given.
     pub is_required: bool,
+}
+
+/// How an argument is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ArgumentForm {
+    /// By its place on a command line.
+    Positional,
+    /// By its name.
+    Named,
+    /// By its name, as often as there are values.
+    Repeated,
+    /// By its name; a command line also takes the file that holds it.
+    Text,
+    /// By its name: a directory of this machine whose files the operation reads.
+    Record,
 }
 
 /// A requested operation.
@@ -197,20 +314,35 @@ pub struct ArgumentSpec {
 pub struct OperationRequest {
     /// The name of the operation.
     pub operation: String,
-    /// The arguments, by name.
-    pub arguments: BTreeMap<String, String>,
+    /// The values of the arguments, by name.
+    pub arguments: BTreeMap<String, Vec<String>>,
+    /// The instant that counts as now.
+    pub now: DateTime<FixedOffset>,
 }
 
 impl OperationRequest {
-    /// Returns an argument.
+    /// Returns the value of an argument that has one.
+    pub fn value(&self, name: &str) -> Option<&str> {
+        self.values(name).first().map(String::as_str)
+    }
+
+    /// Returns the values of an argument.
+    pub fn values(&self, name: &str) -> &[String] {
+        self.arguments.get(name).map_or(&[], Vec::as_slice)
+    }
+
+    /// Returns the value of an argument that must have one.
     ///
     /// # Errors
     /// [`ErrorKind::User`]: it was not given.
-    pub fn argument(&self, name: &str) -> Result<&str> {
-        self.arguments
-            .get(name)
-            .map(String::as_str)
+    pub fn required(&self, name: &str) -> Result<&str> {
+        self.value(name)
             .ok_or_else(|| Error::new(ErrorKind::User, format!("argument {name} is missing")))
+    }
+
+    /// Describes what is wanted, the time aside.
+    pub fn basis(&self) -> String {
+        format!("{} {:?}", self.operation, self.arguments)
     }
 
     /// Checks that the layout has the operation, and that its arguments are those of its
@@ -234,19 +366,43 @@ impl OperationRequest {
             };
             return Err(Error::new(ErrorKind::User, message).with_hint(hint));
         };
-        let names: Vec<&str> = spec.arguments.iter().map(|it| it.name).collect();
-        let mut given = self.arguments.keys();
-        let unknown = given.find(|name| !names.contains(&name.as_str()));
-        let mut required = spec.arguments.iter().filter(|it| it.is_required);
-        let missing = required.find(|it| !self.arguments.contains_key(it.name));
-        let fault = match (unknown, missing) {
-            (Some(name), _) => format!("{} has no argument {name}", spec.name),
-            (None, Some(missing)) => format!("{} needs {}=…", spec.name, missing.name),
-            (None, None) => return Ok(()),
+        let argument = |name: &str| spec.arguments.iter().find(|it| it.name == name);
+        let given = self
+            .arguments
+            .iter()
+            .map(|(name, values)| match argument(name) {
+                None => Some(format!("{} has no argument {name}", spec.name)),
+                Some(it) if it.form != ArgumentForm::Repeated && values.len() > 1 => {
+                    Some(format!("argument {name} is given twice"))
+                }
+                Some(_) => None,
+            });
+        let missing = spec.arguments.iter().map(|it| {
+            (it.is_required && self.value(it.name).is_none())
+                .then(|| format!("{} needs the argument {}", spec.name, it.name))
+        });
+        let Some(fault) = given.chain(missing).flatten().next() else {
+            return Ok(());
         };
+        let names: Vec<&str> = spec.arguments.iter().map(|it| it.name).collect();
         let hint = format!("its arguments are {}", names.join(", "));
         Err(Error::new(ErrorKind::User, fault).with_hint(hint))
     }
+}
+
+/// Returns the ranges of bytes of a text that are secrets.
+pub(crate) fn find_secrets(text: &[u8]) -> Vec<Range<usize>> {
+    let facts = FleetFacts::default();
+    let input = LintInput {
+        agent: None,
+        path: "",
+        text,
+        role: TextRole::Scratch,
+        separator: "---",
+        facts: &facts,
+    };
+    let report = lint::scan(&input, None, &LintSettings::default());
+    report.places.into_iter().map(|place| place.range).collect()
 }
 
 /// The change of one file.
@@ -271,6 +427,9 @@ impl fmt::Debug for Layouts {
 }
 
 impl Layouts {
+    /// Those of the program itself.
+    pub const BUILT_IN: Layouts = Layouts(&[&drover::DroverLayout]);
+
     /// Returns the names of the layouts.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         self.0.iter().map(|layout| layout.name())

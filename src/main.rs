@@ -62,7 +62,7 @@ fn read_environment() -> Environment {
         uid,
         database: user_database,
     };
-    let layouts = Layouts::default();
+    let layouts = Layouts::BUILT_IN;
     Environment {
         temporary_root: TemporaryRoot::new("TMPDIR", cwd.join(env::temp_dir()), trusted_user),
         env: ConfigEnvironment {

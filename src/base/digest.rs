@@ -14,6 +14,11 @@ use sha2::{Digest as _, Sha256};
 pub struct Digest([u8; 32]);
 
 impl Digest {
+    /// Returns its bytes.
+    pub fn to_bytes(self) -> [u8; 32] {
+        self.0
+    }
+
     /// Returns the length of the prefix of `bytes` that has this digest and that ends with a line,
     /// before or after its line feed, or is all of `bytes`.
     pub fn matching_prefix_length(self, bytes: &[u8]) -> Option<usize> {

@@ -15,7 +15,7 @@ use super::alerts::AlertsVerb;
 use super::archive::ArchiveVerb;
 use super::init::InitArgs;
 use super::output::ColorChoice;
-use super::{baseline, diff, guard, lint, log, memory, schedule, seal, status};
+use super::{baseline, diff, drover, guard, lint, log, memory, schedule, seal, status};
 use crate::base::digest::Digest;
 use crate::cli::arguments::values::{EXIT_CODES, parse_anchor};
 use crate::cli::runs::arguments::{PushArgs, ResetArgs, UndoArgs};
@@ -116,6 +116,9 @@ pub(super) enum Verb {
     /// Shows and changes the memory of several files that an agent has
     #[command(after_help = EXIT_CODES, disable_help_subcommand = true, hide = true)]
     Memory(memory::MemoryArgs),
+    /// Shows and changes a memory of the layout drover, without a config
+    #[command(after_help = EXIT_CODES, disable_help_subcommand = true, hide = true)]
+    Drover(drover::DroverArgs),
     /// Finds, prints, pins or prunes archive entries
     #[command(after_help = EXIT_CODES, disable_help_subcommand = true)]
     Archive {

@@ -1,29 +1,36 @@
 //! `memory`: what is in the memory of several files that an agent has, its health, and operations on
 //! it.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
 use std::io;
+use std::path::Path;
 
+use chrono::{DateTime, FixedOffset};
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
+use super::operation_arguments::OperationArgs;
 use super::output::{
     Document, FileContent, OutputRole, Printer, format_count, heading_cells, number_cell,
     path_cell, text_cell,
 };
 use super::runs::arguments::RunFlags;
-use super::runs::run_plan_of;
+use super::runs::run_operation;
 use super::{CommandContext, CommandResult};
+use crate::base::clock::{Clock, SystemClock};
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::cli::arguments::values::EXIT_CODES;
+use crate::cli::arguments::values::{EXIT_CODES, parse_instant};
 use crate::engine::LayoutMemory;
-use crate::layouts::{Collection, HealthFinding, HealthSeverity, MemoryItem, OperationRequest};
+use crate::layouts::{Collection, FoundItem, HealthFinding, HealthSeverity, MemoryItem};
 
 /// Arguments of `memory`.
 #[derive(Debug, Args)]
 pub(super) struct MemoryArgs {
     /// The agent
     agent: String,
+    /// The instant that counts as now (default: the clock)
+    #[arg(long, global = true, value_name = "RFC3339", value_parser = parse_instant)]
+    now: Option<DateTime<FixedOffset>>,
     #[command(subcommand)]
     what: MemoryVerb,
 }
@@ -52,49 +59,19 @@ enum MemoryVerb {
     #[command(after_help = EXIT_CODES)]
     Health,
     /// Shows what an operation would change; changes nothing
-    #[command(after_help = EXIT_CODES)]
-    Plan(OperationArgs),
+    #[command(after_help = EXIT_CODES, disable_help_subcommand = true)]
+    Plan {
+        #[command(subcommand)]
+        operation: OperationArgs,
+    },
     /// Archives the files that an operation changes, and changes them
-    #[command(after_help = EXIT_CODES)]
+    #[command(after_help = EXIT_CODES, disable_help_subcommand = true)]
     Apply {
-        #[command(flatten)]
+        #[command(subcommand)]
         operation: OperationArgs,
         #[command(flatten)]
         flags: RunFlags,
     },
-}
-
-#[derive(Debug, Args)]
-struct OperationArgs {
-    /// Name of an operation of the layout
-    operation: String,
-    /// Arguments of the operation
-    #[arg(value_name = "NAME=VALUE", value_parser = parse_argument)]
-    arguments: Vec<(String, String)>,
-}
-
-impl OperationArgs {
-    fn to_request(&self) -> Result<OperationRequest> {
-        let mut arguments = BTreeMap::new();
-        for (name, value) in &self.arguments {
-            if arguments.insert(name.clone(), value.clone()).is_some() {
-                let message = format!("argument {name} is given twice");
-                return Err(Error::new(ErrorKind::User, message));
-            }
-        }
-        Ok(OperationRequest {
-            operation: self.operation.clone(),
-            arguments,
-        })
-    }
-}
-
-/// Parses an argument of an operation.
-fn parse_argument(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text
-        .split_once('=')
-        .ok_or("an argument is NAME=VALUE".to_string())?;
-    Ok((name.to_string(), value.to_string()))
 }
 
 /// A collection with its items.
@@ -119,7 +96,7 @@ impl Document for TreeDocument<'_> {
         for ListedCollection { collection, items } in &self.collections {
             let count = format_count(items.len(), "item");
             printer
-                .write_plain_line(format!("{} ({}, {count})", collection.title, collection.id))?;
+                .write_plain_line(format!("{} ({}, {count})", collection.name, collection.id))?;
             write_items(printer, items)?;
         }
         Ok(())
@@ -139,7 +116,7 @@ fn write_items(printer: &mut Printer<'_>, items: &[MemoryItem]) -> io::Result<()
         let changed = item.modified.map(|time| time.format("%Y-%m-%d %H:%M"));
         vec![
             text_cell(OutputRole::Heading, &item.id),
-            number_cell(OutputRole::Plain, item.size.to_string()),
+            number_cell(OutputRole::Plain, item.bytes.to_string()),
             text_cell(
                 OutputRole::Dim,
                 changed.map_or(String::new(), |it| it.to_string()),
@@ -153,9 +130,13 @@ fn write_items(printer: &mut Printer<'_>, items: &[MemoryItem]) -> io::Result<()
 /// The answer of `show`.
 #[derive(Serialize)]
 struct ShowDocument<'a> {
+    agent: &'a str,
     item: &'a str,
+    path: String,
     #[serde(flatten)]
     content: FileContent,
+    /// What the agent is given of it, where that differs.
+    injected: Option<String>,
 }
 
 impl Document for ShowDocument<'_> {
@@ -170,12 +151,20 @@ struct SearchDocument<'a> {
     agent: &'a str,
     layout: &'static str,
     query: &'a str,
-    items: Vec<MemoryItem>,
+    mode: &'static str,
+    results: Vec<FoundItem>,
 }
 
 impl Document for SearchDocument<'_> {
     fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
-        write_items(printer, &self.items)
+        let rows = self.results.iter().map(|found| {
+            vec![
+                number_cell(OutputRole::Plain, format!("{:.2}", found.score)),
+                text_cell(OutputRole::Heading, &found.item),
+                text_cell(OutputRole::Plain, &found.snippet),
+            ]
+        });
+        printer.write_table(&rows.collect::<Vec<_>>())
     }
 }
 
@@ -223,10 +212,14 @@ pub(super) fn run(context: &mut CommandContext<'_>, args: &MemoryArgs) -> Comman
         MemoryVerb::Show { item } => {
             let engine = context.open_engine()?;
             let LayoutMemory { layout, files } = engine.layouts().open(agent)?;
-            let content = layout.read(&files, item)?;
+            let content = layout.read(&files, None, item)?;
+            let injected = content.given;
             context.print_answer(&ShowDocument {
+                agent,
                 item,
+                path: content.path.display().to_string(),
                 content: FileContent::new(content.bytes),
+                injected: injected.map(|it| String::from_utf8_lossy(&it).into_owned()),
             })
         }
         MemoryVerb::Search { text } => {
@@ -237,7 +230,8 @@ pub(super) fn run(context: &mut CommandContext<'_>, args: &MemoryArgs) -> Comman
                 agent,
                 layout: memory.layout.name(),
                 query: text,
-                items: found.items,
+                mode: found.mode,
+                results: found.results,
             })?;
             for error in &found.unread {
                 context.print_error(error.message());
@@ -245,28 +239,27 @@ pub(super) fn run(context: &mut CommandContext<'_>, args: &MemoryArgs) -> Comman
             let kinds = found.unread.iter().map(Error::kind);
             Ok(kinds.reduce(ErrorKind::more_serious))
         }
-        MemoryVerb::Health => print_health(context, agent),
-        MemoryVerb::Plan(operation) => {
+        MemoryVerb::Health => print_health(context, agent, args.now),
+        MemoryVerb::Plan { operation } => {
             let flags = RunFlags {
                 dry_run: true,
                 ..RunFlags::default()
             };
-            run_operation(context, agent, operation, &flags)
+            run_operation_of(context, args, operation, &flags)
         }
-        MemoryVerb::Apply { operation, flags } => run_operation(context, agent, operation, flags),
+        MemoryVerb::Apply { operation, flags } => run_operation_of(context, args, operation, flags),
     }
 }
 
-fn run_operation(
+fn run_operation_of(
     context: &mut CommandContext<'_>,
-    agent: &str,
+    args: &MemoryArgs,
     operation: &OperationArgs,
     flags: &RunFlags,
 ) -> CommandResult {
-    let request = operation.to_request()?;
-    run_plan_of(context, agent, flags, |engine| {
-        engine.layouts().plan(agent, &request, false)
-    })
+    let now = args.now.unwrap_or_else(|| SystemClock.now());
+    let request = operation.to_request(&context.environment.env.cwd, now)?;
+    run_operation(context, &args.agent, flags, &request)
 }
 
 fn print_tree(
@@ -301,19 +294,38 @@ fn print_tree(
     })
 }
 
-fn print_health(context: &mut CommandContext<'_>, agent: &str) -> CommandResult {
+fn print_health(
+    context: &mut CommandContext<'_>,
+    agent: &str,
+    now: Option<DateTime<FixedOffset>>,
+) -> CommandResult {
     let engine = context.open_engine()?;
     let memory = engine.layouts().open(agent)?;
-    let now = engine.clock().now();
+    let now = now.unwrap_or_else(|| engine.clock().now());
     let findings = memory.health(now)?;
-    let worst = findings.first().map(|finding| finding.severity);
-    let is_ill = worst.is_some_and(|worst| worst > HealthSeverity::Info);
-    context.print_document(&HealthDocument {
-        layout: memory.layout.name(),
-        dir: memory.files.root().display().to_string(),
-        now: now.to_rfc3339(),
-        worst: worst.map_or("ok", HealthSeverity::as_str),
-        findings,
-    })?;
-    Ok(is_ill.then_some(ErrorKind::Partial))
+    let (layout, root) = (memory.layout.name(), memory.files.root());
+    context.print_health(layout, root, now, findings)
+}
+
+impl CommandContext<'_> {
+    /// Prints the findings of the checks of a memory, the worst first.
+    pub(super) fn print_health(
+        &mut self,
+        layout: &'static str,
+        root: &Path,
+        now: DateTime<FixedOffset>,
+        mut findings: Vec<HealthFinding>,
+    ) -> CommandResult {
+        findings.sort_by_key(|finding| Reverse(finding.severity));
+        let worst = findings.first().map(|finding| finding.severity);
+        let is_ill = worst.is_some_and(|worst| worst > HealthSeverity::Info);
+        self.print_document(&HealthDocument {
+            layout,
+            dir: root.display().to_string(),
+            now: now.to_rfc3339(),
+            worst: worst.map_or("ok", HealthSeverity::as_str),
+            findings,
+        })?;
+        Ok(is_ill.then_some(ErrorKind::Partial))
+    }
 }

@@ -489,6 +489,12 @@ impl Output {
         self.print_labelled(OutputRole::Bad, "error", text);
     }
 
+    /// Prints a line to standard error in the words of another program.
+    pub fn print_foreign_error(&mut self, text: &str) {
+        let line = format!("{}\n", untrusted::visible_line(text));
+        let _ = self.stderr.write_and_flush(line.as_bytes());
+    }
+
     /// Prints an error, and its hints, while the verb goes on.
     pub fn print_failure(&mut self, error: &Error) {
         self.print_error(error.message());

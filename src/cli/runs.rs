@@ -4,9 +4,10 @@
 pub(super) mod arguments;
 pub(super) mod interrupted;
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
@@ -37,9 +38,11 @@ use crate::cli::schedule::hold::{
 };
 use crate::config::{Agent, Config};
 use crate::engine::{
-    AgentResult, Engine, FileState, LockQueue, Operation, Outcome, Plan, PlanStep, RetentionPlan,
-    RunProgress, RunReport, ScratchSelection, State, StepAction, Trigger, UndoTarget, UserRun,
+    AgentResult, Engine, FileState, LockQueue, Operation, OperationPlan, Outcome, Plan, PlanStep,
+    RetentionPlan, RunProgress, RunReport, ScratchSelection, State, StepAction, Trigger,
+    UndoTarget, UserRun,
 };
+use crate::layouts::{FileEdit, OperationRequest};
 use crate::unattended::schedule::ServicePurpose;
 
 /// Number of equal lines shown around a change of rules.
@@ -54,6 +57,73 @@ struct DryRunDocument {
     plan: Plan,
     #[serde(skip)]
     rule_changes: Vec<RuleChange>,
+}
+
+/// What an operation on the memory of an agent is.
+#[derive(Clone, Copy, Serialize)]
+struct OperationSummary<'a> {
+    agent: &'a str,
+    operation: &'a str,
+    outcome: &'static str,
+}
+
+/// The answer of `memory AGENT plan`.
+#[derive(Serialize)]
+struct OperationPlanDocument<'a> {
+    #[serde(flatten)]
+    summary: OperationSummary<'a>,
+    #[serde(rename = "plan")]
+    hash: String,
+    writes: Vec<FileWrite>,
+    /// The changes, in the format of patch(1).
+    diff: String,
+    #[serde(skip)]
+    dry_run: DryRunDocument,
+}
+
+/// The change of one file.
+#[derive(Serialize)]
+struct FileWrite {
+    path: String,
+    /// None: there is no file.
+    before: Option<Digest>,
+    after: Option<Digest>,
+}
+
+impl FileWrite {
+    fn new(edit: &FileEdit) -> FileWrite {
+        FileWrite {
+            path: edit.path.display().to_string(),
+            before: edit.before.as_deref().map(Digest::of),
+            after: edit.after.as_deref().map(Digest::of),
+        }
+    }
+}
+
+/// Returns the changes of files in the format of patch(1).
+fn unified_diff(edits: &[FileEdit], deadline: Instant) -> String {
+    let of_edit = |edit: &FileEdit| {
+        let text = |content: &Option<Vec<u8>>| content.clone().unwrap_or_default();
+        let name = |side: &str, content: &Option<Vec<u8>>| match content {
+            Some(_) => format!("{side}/{}", edit.path.display()),
+            None => "/dev/null".to_string(),
+        };
+        let diff = diff::compare_lines(&text(&edit.before), &text(&edit.after), Some(deadline));
+        let names = [name("a", &edit.before), name("b", &edit.after)];
+        diff.to_unified(&names[0], &names[1], RULE_CONTEXT_LINES)
+    };
+    let bytes: Vec<u8> = edits.iter().flat_map(of_edit).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+impl Document for OperationPlanDocument<'_> {
+    fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
+        self.dry_run.write_text(printer)?;
+        for line in self.diff.lines() {
+            printer.write_revealed_line(&[plain(line)])?;
+        }
+        Ok(())
+    }
 }
 
 /// The change of rules that a plan brings to agents that are behind.
@@ -287,6 +357,8 @@ fn describe_installing(step: &PlanStep) -> String {
 /// The answer of a run with `--json`. As text, the progress lines say it all.
 #[derive(Serialize)]
 struct RunDocument<'a> {
+    #[serde(flatten)]
+    summary: Option<OperationSummary<'a>>,
     run: &'a str,
     #[serde(rename = "act")]
     operation: Operation,
@@ -436,25 +508,63 @@ fn run_plan(
         return print_dry_run(context, engine, plan);
     }
     let is_bound = is_bound || flags.plan.is_some();
-    apply_plan(context, engine, &plan, queue, signals, is_bound)
+    apply_plan(context, engine, &plan, queue, signals, is_bound, None)
 }
 
-/// Makes a plan of one agent and runs it, bound to what it has observed, or prints it with
-/// `--dry-run`.
-pub(in crate::cli) fn run_plan_of(
+/// Plans an operation on the memory of an agent and runs it, bound to what it has observed, or prints
+/// the plan with `--dry-run`.
+pub(in crate::cli) fn run_operation(
     context: &mut CommandContext<'_>,
     agent: &str,
     flags: &RunFlags,
-    make_plan: impl Fn(&Engine) -> Result<Plan>,
+    request: &OperationRequest,
 ) -> CommandResult {
     let engine = open_run_engine(context, Trigger::Cli, flags)?;
     let signals = RunSignals::register()?;
     // The plan is about the files as recovery leaves them.
     let agents = [agent.to_string()];
     recover_interrupted(context, &engine, &agents, flags.dry_run, &signals)?.into_result()?;
-    run_plan(context, &engine, flags, &signals, true, || {
-        make_plan(&engine)
-    })
+    let planned = RefCell::new(None);
+    let (plan, queue) = plan_with_locks(&engine, &signals, || {
+        let OperationPlan { operation, plan } = engine.layouts().plan(agent, request, false)?;
+        planned.replace(Some(operation));
+        Ok(plan)
+    })?;
+    let Some(planned) = planned.into_inner() else {
+        return Err(Error::new(ErrorKind::Internal, "the operation was not planned").into());
+    };
+    check_plan_hash(&plan, flags.plan.as_deref())?;
+    let summary = OperationSummary {
+        agent,
+        operation: &request.operation,
+        outcome: planned.outcome,
+    };
+    if !flags.dry_run {
+        context.print_note(&planned.message);
+        return apply_plan(
+            context,
+            &engine,
+            &plan,
+            queue,
+            &signals,
+            true,
+            Some(&summary),
+        );
+    }
+    let refused = plan.skipped.iter().filter_map(|skipped| skipped.kind);
+    let kind = refused.reduce(ErrorKind::more_serious);
+    let deadline = engine.clock().instant() + RULE_DIFF_TIMEOUT;
+    context.print_document(&OperationPlanDocument {
+        summary,
+        hash: plan.hash.clone(),
+        writes: planned.edits.iter().map(FileWrite::new).collect(),
+        diff: unified_diff(&planned.edits, deadline),
+        dry_run: DryRunDocument {
+            rule_changes: Vec::new(),
+            plan,
+        },
+    })?;
+    Ok(kind)
 }
 
 pub(in crate::cli) fn run_push(context: &mut CommandContext<'_>, args: &PushArgs) -> CommandResult {
@@ -553,6 +663,7 @@ fn apply_plan(
     queue: Option<LockQueue>,
     signals: &RunSignals,
     is_bound: bool,
+    summary: Option<&OperationSummary<'_>>,
 ) -> CommandResult {
     signals.catch();
     let out = &mut *context.output;
@@ -573,7 +684,7 @@ fn apply_plan(
     drop(queue);
     signals.release();
     pending.iter().for_each(|line| out.print_progress(line));
-    let printed = print_report(context, plan, &report);
+    let printed = print_report(context, plan, &report, summary);
     let lost = context.output.take_progress_error();
     send_alerts(context, engine, Some(&report), signals);
     let Some(error) = printed.err().or(lost) else {
@@ -586,10 +697,16 @@ fn apply_plan(
     Ok(kinds.reduce(ErrorKind::more_serious))
 }
 
-fn print_report(context: &mut CommandContext<'_>, plan: &Plan, report: &RunReport) -> Result<()> {
+fn print_report(
+    context: &mut CommandContext<'_>,
+    plan: &Plan,
+    report: &RunReport,
+    summary: Option<&OperationSummary<'_>>,
+) -> Result<()> {
     if context.output.is_json() {
         let retired = report.retired_entries.iter();
         context.print_document(&RunDocument {
+            summary: summary.copied(),
             run: &report.run,
             operation: report.operation,
             plan: (!plan.is_unobserved()).then_some(plan.hash.as_str()),

@@ -189,12 +189,15 @@ impl Context {
     /// Returns the transport that reaches an agent's memory.
     pub(super) fn transport_for(&self, agent: &Agent) -> Arc<dyn Transport> {
         match agent.host() {
-            None => {
-                let local = self.transports.transport_for(None);
-                Arc::new(BoundedTransport::new(local, Arc::clone(&self.file_systems)))
-            }
+            None => self.local_transport(),
             host => self.transports.transport_for(host),
         }
+    }
+
+    /// Returns the transport to the files of this machine.
+    pub(super) fn local_transport(&self) -> Arc<dyn Transport> {
+        let local = self.transports.transport_for(None);
+        Arc::new(BoundedTransport::new(local, Arc::clone(&self.file_systems)))
     }
 
     /// The file systems of this machine, for calls about an agent's directory that no transport

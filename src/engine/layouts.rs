@@ -11,7 +11,8 @@ use crate::engine::context::Context;
 use crate::engine::runs::Planner;
 use crate::engine::runs::plan::Plan;
 use crate::layouts::{
-    Collection, HealthFinding, Layout, MemoryFiles, MemoryItem, OperationRequest,
+    ArgumentForm, Collection, HealthFinding, Layout, MemoryFiles, OperationRequest, PlanFailure,
+    PlannedOperation, SearchAnswer,
 };
 
 /// Opens the memories of several files, and plans operations on them.
@@ -28,13 +29,13 @@ pub struct LayoutMemory {
     pub files: MemoryFiles,
 }
 
-/// The result of a search.
-#[derive(Debug, Default)]
-pub struct FoundItems {
-    /// The items with the text.
-    pub items: Vec<MemoryItem>,
-    /// Why others could not be read.
-    pub unread: Vec<Error>,
+/// What an operation would do, and the plan that does it.
+#[derive(Debug)]
+pub struct OperationPlan {
+    /// What the layout says of it.
+    pub operation: PlannedOperation,
+    /// The plan, which holds as long as the files that the operation changes are as they are now.
+    pub plan: Plan,
 }
 
 impl LayoutMemory {
@@ -58,32 +59,13 @@ impl LayoutMemory {
         Ok(findings)
     }
 
-    /// Finds the items that have a text in their title or their content; letters match in either
-    /// case.
+    /// Finds items by words, the best first.
     ///
     /// # Errors
     /// The directory does not exist, or cannot be read.
-    pub fn search(&self, text: &str) -> Result<FoundItems> {
-        let wanted = text.to_lowercase();
-        let mut found = FoundItems::default();
-        for collection in self.collections()? {
-            for page in self.layout.items(&self.files, &collection.id)? {
-                for item in page? {
-                    if item.title.to_lowercase().contains(&wanted) {
-                        found.items.push(item);
-                        continue;
-                    }
-                    match self.layout.read(&self.files, &item.id) {
-                        Ok(content) => {
-                            let text = String::from_utf8_lossy(&content.bytes).to_lowercase();
-                            found.items.extend(text.contains(&wanted).then_some(item));
-                        }
-                        Err(error) => found.unread.push(error.with_context(&item.id)),
-                    }
-                }
-            }
-        }
-        Ok(found)
+    pub fn search(&self, query: &str) -> Result<SearchAnswer> {
+        self.check_directory()?;
+        self.layout.search(&self.files, query)
     }
 
     /// A layout takes a directory that does not exist for an empty one.
@@ -126,11 +108,45 @@ impl LayoutMemories {
     ///
     /// # Errors
     /// The agent has no such memory, its files cannot be read, or the operation is not possible.
-    pub fn plan(&self, agent: &str, request: &OperationRequest, is_unlocked: bool) -> Result<Plan> {
-        let LayoutMemory { layout, files } = self.open(agent)?;
-        request.check(layout)?;
-        let edits = layout.plan(&files, request)?;
-        self.planner
-            .plan_edit(agent, files.root(), &edits, is_unlocked)
+    pub fn plan(
+        &self,
+        agent: &str,
+        request: &OperationRequest,
+        is_unlocked: bool,
+    ) -> Result<OperationPlan, PlanFailure> {
+        let memory = self.open(agent)?;
+        let operation = self.plan_operation(&memory, request)?;
+        let basis = operation.basis.as_deref();
+        let root = memory.files.root();
+        let plan = self
+            .planner
+            .plan_edit(agent, root, &operation.edits, basis, is_unlocked)?;
+        Ok(OperationPlan { operation, plan })
     }
+
+    /// Returns what an operation would do, without a plan to do it.
+    ///
+    /// # Errors
+    /// The files cannot be read, or the operation is not possible.
+    pub fn plan_operation(
+        &self,
+        memory: &LayoutMemory,
+        request: &OperationRequest,
+    ) -> Result<PlannedOperation, PlanFailure> {
+        request.check(memory.layout)?;
+        let record = record_of(memory.layout, request).map(|path| {
+            let transport = self.context.local_transport();
+            MemoryFiles::new(transport, Path::new(path))
+        });
+        memory.layout.plan(&memory.files, record.as_ref(), request)
+    }
+}
+
+/// Returns the directory of this machine that an operation reads.
+fn record_of<'r>(layout: &dyn Layout, request: &'r OperationRequest) -> Option<&'r str> {
+    let mut specs = layout.operations().iter();
+    let spec = specs.find(|spec| spec.name == request.operation)?;
+    let mut arguments = spec.arguments.iter();
+    let argument = arguments.find(|it| it.form == ArgumentForm::Record)?;
+    request.value(argument.name)
 }

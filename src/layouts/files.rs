@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::transport::{
-    DirectoryEntry, DirectoryListing, FailureCause, MemoryObject, SpecialFile, Transport,
-    TransportError,
+    DirectoryEntry, DirectoryListing, FailureCause, FileMetadata, MemoryObject, SpecialFile,
+    Transport, TransportError,
 };
 
 /// Maximum size in bytes of a file that is read whole.
@@ -89,6 +89,12 @@ impl MemoryFiles {
         }
     }
 
+    /// The directory, if it is on this machine.
+    pub fn local_root(&self) -> Option<&Path> {
+        let is_local = self.transport.connection().is_none();
+        is_local.then_some(self.root.as_path())
+    }
+
     /// The directory.
     pub fn root(&self) -> &Path {
         &self.root
@@ -126,6 +132,48 @@ impl MemoryFiles {
                 read => return Ok(read?),
             }
         }
+    }
+
+    /// Reads several files that a listing returned, each whole, in one go on a host. None: the file is
+    /// gone, or another object has its name by now.
+    pub fn read_all(&self, listed: &[(&Path, &FileMetadata)]) -> Vec<Result<Option<Vec<u8>>>> {
+        let paths: Vec<PathBuf> = listed
+            .iter()
+            .map(|(path, _)| self.root.join(path))
+            .collect();
+        let is_small = |metadata: &FileMetadata| metadata.stamp.size <= MAX_FILE_BYTES;
+        let small = (0..listed.len()).filter(|number| is_small(listed[*number].1));
+        let small: Vec<usize> = small.collect();
+        let batch: Vec<(&Path, &FileMetadata)> = small
+            .iter()
+            .map(|number| (paths[*number].as_path(), listed[*number].1))
+            .collect();
+        let mut contents = vec![Vec::new(); batch.len()];
+        let read = self.transport.read_batch(&batch, &mut |number, piece| {
+            // A file that grows while it is read is read again below.
+            if contents[number].len() as u64 <= MAX_FILE_BYTES {
+                contents[number].extend_from_slice(piece);
+            }
+        });
+        let mut results: Vec<Option<Result<Option<Vec<u8>>>>> = vec![None; listed.len()];
+        for ((number, content), read) in small.into_iter().zip(contents).zip(read) {
+            let is_whole = content.len() as u64 <= MAX_FILE_BYTES;
+            results[number] = match read {
+                Ok(_) if is_whole => Some(Ok(Some(content))),
+                Ok(_) => None,
+                Err(error) if error.cause == FailureCause::Replaced => None,
+                Err(error) => Some(Err(error.into())),
+            };
+        }
+        let read_again = |path: &Path| match self.read(path)? {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(FileReadFault::Absent | FileReadFault::Special(_)) => Ok(None),
+            Err(fault) => Err(fault.to_error(path)),
+        };
+        let results = results.into_iter().zip(listed);
+        results
+            .map(|(result, (path, _))| result.unwrap_or_else(|| read_again(path)))
+            .collect()
     }
 
     fn try_read(&self, path: &Path) -> Result<Result<Vec<u8>, FileReadFault>, TransportError> {

@@ -25,7 +25,7 @@ pub fn apply(engine: &Engine, count: usize) {
     let root = memory.parent().unwrap();
     let plan = engine
         .planner()
-        .plan_edit(AGENT, root, &edits(count), false)
+        .plan_edit(AGENT, root, &edits(count), None, false)
         .unwrap();
     let report = engine
         .runs()

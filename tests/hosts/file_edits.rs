@@ -27,7 +27,7 @@ fn plan_edits(world: &World, engine: &Engine, count: usize) -> Plan {
     let root = world.agent_directory("ranger");
     let plan = engine
         .planner()
-        .plan_edit("ranger", &root, &edits(count), false)
+        .plan_edit("ranger", &root, &edits(count), None, false)
         .unwrap();
     assert_eq!(plan.steps.len(), 1, "{plan:?}");
     plan

@@ -27,15 +27,17 @@ fn layout_is_read_and_edited_on_a_host() {
     let engine = engine_with_connector(&world, server);
     let memory = engine.layouts().open("ranger").unwrap();
     assert_eq!(
-        memory.search("tea").unwrap().items[0].title,
+        memory.search("tea").unwrap().results[0].snippet,
         "green tea is good"
     );
     assert!(memory.health(engine.clock().now()).unwrap().is_empty());
     let request = OperationRequest {
         operation: "keep".to_string(),
-        arguments: [("note".to_string(), "tea.md".to_string())].into(),
+        arguments: [("note".to_string(), vec!["tea.md".to_string()])].into(),
+        now: engine.clock().now(),
     };
-    let plan = engine.layouts().plan("ranger", &request, false).unwrap();
+    let planned = engine.layouts().plan("ranger", &request, false);
+    let plan = planned.unwrap().plan;
     assert_eq!(read_tree(&root), before);
     apply_plan(&engine, &plan).assert_ok();
     assert!(root.join("kept/tea.md").exists() && !root.join("tea.md").exists());

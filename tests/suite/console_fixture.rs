@@ -30,7 +30,9 @@ use memory_shepherd::engine::{
     FindingCounts, FleetEvent, FoundDrafts, Observation, OpenedBaseline, Operation, Plan,
     PlannedFile, Protection, SealMatch, State, StepAction,
 };
-use memory_shepherd::layouts::{ArgumentSpec, Collection, FileEdit, MemoryItem, OperationSpec};
+use memory_shepherd::layouts::{
+    ArgumentForm, ArgumentSpec, Collection, FileEdit, MemoryItem, OperationSpec,
+};
 use memory_shepherd::transport::sftp::askpass::{self, Question};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -110,6 +112,8 @@ pub static OPERATIONS: [OperationSpec; 2] = [
         title: "keep a note",
         arguments: &[ArgumentSpec {
             name: "note",
+            title: "note to keep",
+            form: ArgumentForm::Positional,
             is_required: true,
         }],
     },
@@ -119,14 +123,20 @@ pub static OPERATIONS: [OperationSpec; 2] = [
         arguments: &[
             ArgumentSpec {
                 name: "why",
+                title: "why it is moved",
+                form: ArgumentForm::Named,
                 is_required: false,
             },
             ArgumentSpec {
                 name: "note",
+                title: "note to move",
+                form: ArgumentForm::Positional,
                 is_required: true,
             },
             ArgumentSpec {
                 name: "to",
+                title: "its collection",
+                form: ArgumentForm::Named,
                 is_required: true,
             },
         ],
@@ -139,9 +149,9 @@ pub fn memory_item(id: &str) -> MemoryItem {
         id: id.to_string(),
         title: format!("title of {id}"),
         path: id.into(),
-        size: 18,
+        bytes: 18,
         modified: Some(minutes_before(130)),
-        visible_to: None,
+        visible_to: "all".to_string(),
     }
 }
 
@@ -382,9 +392,9 @@ impl TestConsole {
 
     /// Delivers two collections of a memory, of which the first is open.
     pub fn deliver_collections(&mut self, number: u64) {
-        let collection = |id: &str, title: &str| Collection {
+        let collection = |id: &str, name: &str| Collection {
             id: id.to_string(),
-            title: title.to_string(),
+            name: name.to_string(),
         };
         let opened = OpenedMemory {
             layout: "notes",

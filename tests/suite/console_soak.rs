@@ -370,6 +370,7 @@ impl ConsoleSoak {
             Effect::ReadItemContent(request) if fails => Msg::ItemContentRead(request, Err(why)),
             Effect::ReadItemContent(request) => {
                 let content = ItemContent {
+                    path: "note.md".into(),
                     bytes: format!("# {}\n{why}\n", request.item).into_bytes(),
                     given: Some(why.into_bytes()),
                 };
@@ -422,7 +423,7 @@ impl ConsoleSoak {
         }
         let collection = |id: &str| Collection {
             id: id.to_string(),
-            title: format!("{id} {evil}"),
+            name: format!("{id} {evil}"),
         };
         let opened = OpenedMemory {
             layout: "notes",

@@ -29,7 +29,7 @@ fn plan_edits(world: &World, engine: &Engine, edits: &[FileEdit]) -> Plan {
     let root = world.agent_directory("scout");
     engine
         .planner()
-        .plan_edit("scout", &root, edits, false)
+        .plan_edit("scout", &root, edits, None, false)
         .unwrap()
 }
 
@@ -233,7 +233,9 @@ fn edit_out_of_root_or_of_no_file_is_refused() {
     let engine = world.engine();
     for path in ["../x.md", "/etc/x.md", "", "notes/../../x.md"] {
         let edits = [edit(path, None, Some("x"))];
-        let refused = engine.planner().plan_edit("scout", &root, &edits, false);
+        let refused = engine
+            .planner()
+            .plan_edit("scout", &root, &edits, None, false);
         assert_eq!(refused.unwrap_err().kind(), ErrorKind::User, "{path}");
     }
     symlink("a.md", root.join("notes/link.md")).unwrap();
@@ -249,7 +251,7 @@ fn edit_out_of_root_or_of_no_file_is_refused() {
     assert!(
         engine
             .planner()
-            .plan_edit("scout", &root, &twice, false)
+            .plan_edit("scout", &root, &twice, None, false)
             .is_err()
     );
 }
@@ -399,7 +401,9 @@ fn paths_that_exclude_each_other_are_refused() {
     let root = world.agent_directory("scout");
     let plan = |edits: &[FileEdit]| {
         let engine = world.engine();
-        let planned = engine.planner().plan_edit("scout", &root, edits, false);
+        let planned = engine
+            .planner()
+            .plan_edit("scout", &root, edits, None, false);
         planned.unwrap_err().kind()
     };
     let nested = [edit("x", None, Some("a")), edit("x/y.md", None, Some("b"))];

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{Arc, Mutex};
 
-use memory_shepherd::base::error::ErrorKind;
+use memory_shepherd::base::error::{Error, ErrorKind};
 use memory_shepherd::config::{self, ConfigEnvironment};
 use memory_shepherd::engine::{Engine, Operation, Plan, ScratchSelection, State, UndoMode};
 use memory_shepherd::layouts::{HealthSeverity, MAX_TITLE_CHARS, MemoryItem, OperationRequest};
@@ -39,9 +39,10 @@ fn world_with_notes() -> World {
 fn keep_note(engine: &Engine, agent: &str, note: &str) -> Plan {
     let request = OperationRequest {
         operation: "keep".to_string(),
-        arguments: [("note".to_string(), note.to_string())].into(),
+        arguments: [("note".to_string(), vec![note.to_string()])].into(),
+        now: engine.clock().now(),
     };
-    engine.layouts().plan(agent, &request, false).unwrap()
+    engine.layouts().plan(agent, &request, false).unwrap().plan
 }
 
 fn items(engine: &Engine, collection: &str) -> Vec<String> {
@@ -67,11 +68,11 @@ fn listing_search_and_health_change_no_file() {
     );
     assert_eq!(items(&engine, "kept"), ["kept/old.md: an old note"]);
     let memory = engine.layouts().open("scout").unwrap();
-    let content = memory.layout.read(&memory.files, "tea.md").unwrap();
+    let content = memory.layout.read(&memory.files, None, "tea.md").unwrap();
     assert_eq!(content.bytes, b"green tea is good\n");
     let found = memory.search("TWO").unwrap();
-    assert_eq!(found.items.len(), 1);
-    assert_eq!(found.items[0].id, "long.md");
+    assert_eq!(found.results.len(), 1);
+    assert_eq!(found.results[0].item, "long.md");
     let health = memory.health(engine.clock().now()).unwrap();
     assert_eq!(health[0].check, "long");
     assert_eq!(health[0].severity, HealthSeverity::Warning);
@@ -114,15 +115,17 @@ fn wrong_operation_is_refused_with_valid_names() {
         let request = OperationRequest {
             operation: operation.to_string(),
             arguments: arguments
-                .map(|(name, value)| (name.to_string(), value.to_string()))
+                .map(|(name, value)| (name.to_string(), vec![value.to_string()]))
                 .collect(),
+            now: engine.clock().now(),
         };
-        let error = engine.layouts().plan("scout", &request, false).unwrap_err();
+        let planned = engine.layouts().plan("scout", &request, false);
+        let error = Error::from(planned.unwrap_err());
         assert_eq!(error.kind(), ErrorKind::User);
         format!("{}; {}", error.message(), error.hints().join("; "))
     };
     assert!(refused("burn", &[]).contains("its operations are keep"));
-    assert!(refused("keep", &[]).contains("needs note="));
+    assert!(refused("keep", &[]).contains("needs the argument note"));
     assert!(refused("keep", &[("note", "x"), ("to", "y")]).contains("no argument to"));
     assert!(refused("keep", &[("note", "absent.md")]).contains("no file absent.md"));
     assert!(refused("keep", &[("note", "../../baselines/scout.md")]).contains("not a path below"));
@@ -223,7 +226,7 @@ fn next_operation_settles_an_unsettled_edit() {
         assert_eq!(seen.reason.contains("unsettled"), is_unsettled);
         assert!(seen.is_content_known());
         fs::write(world.agent_directory("keeper").join("oil.md"), "oil\n").unwrap();
-        let apply = ["memory", "keeper", "apply", "keep", "note=oil.md"];
+        let apply = ["memory", "keeper", "apply", "keep", "oil.md"];
         let ran = run(&program, &world, &apply);
         assert_eq!(ran.status.code(), Some(0), "{point}: {ran:?}");
         let kept = super::world::sorted_names(&world.agent_directory("keeper").join("kept"));
@@ -320,15 +323,15 @@ fn command_line_serves_any_layout() {
     let (code, health) = json(&["memory", "scout", "health"]);
     assert_eq!((code, &health["worst"]), (Some(1), &Value::from("warning")));
     let (_, found) = json(&["memory", "scout", "search", "GREEN"]);
-    assert_eq!(found["items"][0]["id"], "tea.md");
+    assert_eq!(found["results"][0]["item"], "tea.md");
     let shown = run(&program, &world, &["memory", "scout", "show", "tea.md"]);
     assert_eq!(shown.stdout, b"green tea is good\n");
-    let (code, planned) = json(&["memory", "scout", "plan", "keep", "note=tea.md"]);
+    let (code, planned) = json(&["memory", "scout", "plan", "keep", "tea.md"]);
     assert_eq!(code, Some(0));
     let shown = run(
         &program,
         &world,
-        &["memory", "scout", "plan", "keep", "note=tea.md"],
+        &["memory", "scout", "plan", "keep", "tea.md"],
     );
     let shown = String::from_utf8(shown.stdout).unwrap();
     for line in [
@@ -339,8 +342,8 @@ fn command_line_serves_any_layout() {
         assert!(shown.contains(&line), "{line}: {shown}");
     }
     assert_eq!(read_tree(&root), before);
-    let hash = planned["plan"]["hash"].as_str().unwrap();
-    let apply = ["memory", "scout", "apply", "keep", "note=tea.md", "--plan"];
+    let hash = planned["plan"].as_str().unwrap();
+    let apply = ["memory", "scout", "apply", "keep", "tea.md", "--plan"];
     let (code, _) = json(&[&apply[..], &["00000000"]].concat());
     assert_eq!(code, Some(6), "another plan");
     let (code, ran) = json(&[&apply[..], &[hash]].concat());

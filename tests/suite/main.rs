@@ -53,6 +53,7 @@ mod crashes;
 mod demo;
 mod disk;
 mod documents;
+mod drover;
 #[path = "../support/earlier.rs"]
 mod earlier;
 #[path = "../support/edited_files.rs"]

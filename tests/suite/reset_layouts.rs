@@ -11,8 +11,9 @@ use memory_shepherd::base::error::{Error, ErrorKind, Result};
 use memory_shepherd::config::AgentLayout;
 use memory_shepherd::engine::{Engine, EngineSetup, Plan, Trigger, UndoMode, UndoTarget};
 use memory_shepherd::layouts::{
-    ArgumentSpec, Collection, FileEdit, HealthFinding, ItemContent, ItemPages, Layout, Layouts,
-    MemoryFiles, OperationRequest, OperationSpec,
+    ArgumentForm, ArgumentSpec, Collection, FileEdit, HealthFinding, ItemContent, ItemPages,
+    Layout, Layouts, MemoryFiles, OperationRequest, OperationSpec, PlanFailure, PlannedOperation,
+    SearchAnswer,
 };
 use memory_shepherd::transport::{MemoryObject, SingleTransport};
 
@@ -108,8 +109,12 @@ impl Layout for ResetLayout {
         Ok(Box::new(std::iter::empty()))
     }
 
-    fn read(&self, _: &MemoryFiles, item: &str) -> Result<ItemContent> {
+    fn read(&self, _: &MemoryFiles, _: Option<&str>, item: &str) -> Result<ItemContent> {
         Err(Error::new(ErrorKind::User, format!("no item {item}")))
+    }
+
+    fn search(&self, _: &MemoryFiles, _: &str) -> Result<SearchAnswer> {
+        Err(Error::new(ErrorKind::User, "it is not searched"))
     }
 
     fn health(&self, _: &MemoryFiles, _: DateTime<FixedOffset>) -> Result<Vec<HealthFinding>> {
@@ -122,13 +127,26 @@ impl Layout for ResetLayout {
             title: "go back to a record",
             arguments: &[ArgumentSpec {
                 name: "to",
+                title: "the record",
+                form: ArgumentForm::Named,
                 is_required: true,
             }],
         }]
     }
 
-    fn plan(&self, files: &MemoryFiles, request: &OperationRequest) -> Result<Vec<FileEdit>> {
-        (self.plan)(files, Path::new(request.argument("to")?))
+    fn plan(
+        &self,
+        files: &MemoryFiles,
+        _: Option<&MemoryFiles>,
+        request: &OperationRequest,
+    ) -> Result<PlannedOperation, PlanFailure> {
+        Ok(PlannedOperation {
+            outcome: "reset",
+            message: "reset".to_string(),
+            facts: serde_json::json!({}),
+            edits: (self.plan)(files, Path::new(request.required("to")?))?,
+            basis: None,
+        })
     }
 }
 
@@ -164,9 +182,11 @@ fn write_memory(world: &World, files: &[(&str, &str)]) -> PathBuf {
 fn plan_reset(engine: &Engine, record: &str) -> Plan {
     let request = OperationRequest {
         operation: "reset".to_string(),
-        arguments: [("to".to_string(), record.to_string())].into(),
+        arguments: [("to".to_string(), vec![record.to_string()])].into(),
+        now: engine.clock().now(),
     };
-    engine.layouts().plan("scout", &request, false).unwrap()
+    let planned = engine.layouts().plan("scout", &request, false);
+    planned.unwrap().plan
 }
 
 fn undo(engine: &Engine) {

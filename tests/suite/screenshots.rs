@@ -239,7 +239,8 @@ impl ScriptedConsole<'_> {
                         .planner()
                         .plan_push_of_chosen(agents, lines, unlocked),
                     PlanRequest::Edit { agent, request } => {
-                        self.engine.layouts().plan(agent, request, unlocked)
+                        let planned = self.engine.layouts().plan(agent, request, unlocked);
+                        planned.map(|it| it.plan).map_err(Into::into)
                     }
                     PlanRequest::Undo(UndoTarget::Run(_), mode) => {
                         let target = UndoTarget::Run(self.run.clone());

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use chrono::{DateTime, FixedOffset, Utc};
 use memory_shepherd::base::error::{Error, ErrorKind, Result};
 use memory_shepherd::layouts::{
-    ArgumentSpec, Collection, FileEdit, HealthFinding, HealthSeverity, ItemContent, ItemPages,
-    Layout, Layouts, MemoryFiles, MemoryItem, OperationRequest, OperationSpec,
+    ArgumentForm, ArgumentSpec, Collection, FileEdit, FoundItem, HealthFinding, HealthSeverity,
+    ItemContent, ItemPages, Layout, Layouts, MemoryFiles, MemoryItem, OperationRequest,
+    OperationSpec, PlanFailure, PlannedOperation, SearchAnswer,
 };
 use memory_shepherd::transport::MemoryObject;
 
@@ -49,9 +50,9 @@ fn note_pages<'f>(files: &'f MemoryFiles, directory: &'static Path) -> Result<It
             id: path.display().to_string(),
             title,
             path,
-            size,
+            bytes: size,
             modified: DateTime::<Utc>::from_timestamp(seconds, 0).map(|time| time.fixed_offset()),
-            visible_to: None,
+            visible_to: "all".to_string(),
         })
     };
     Ok(Box::new(std::iter::from_fn(move || {
@@ -83,9 +84,9 @@ impl Layout for NotesLayout {
     }
 
     fn collections(&self, _files: &MemoryFiles) -> Result<Vec<Collection>> {
-        let collections = COLLECTIONS.map(|(id, title)| Collection {
+        let collections = COLLECTIONS.map(|(id, name)| Collection {
             id: id.to_string(),
-            title: title.to_string(),
+            name: name.to_string(),
         });
         Ok(collections.to_vec())
     }
@@ -94,9 +95,44 @@ impl Layout for NotesLayout {
         note_pages(files, directory_of(collection)?)
     }
 
-    fn read(&self, files: &MemoryFiles, item: &str) -> Result<ItemContent> {
-        let bytes = read_note(files, Path::new(item))?;
-        Ok(ItemContent { bytes, given: None })
+    fn read(
+        &self,
+        files: &MemoryFiles,
+        _collection: Option<&str>,
+        item: &str,
+    ) -> Result<ItemContent> {
+        let path = PathBuf::from(item);
+        let bytes = read_note(files, &path)?;
+        let given = None;
+        Ok(ItemContent { path, bytes, given })
+    }
+
+    fn search(&self, files: &MemoryFiles, query: &str) -> Result<SearchAnswer> {
+        let wanted = query.to_lowercase();
+        let mut results = Vec::new();
+        let mut unread = Vec::new();
+        for (collection, _) in COLLECTIONS {
+            for item in self.items(files, collection)?.flatten().flatten() {
+                match read_note(files, &item.path) {
+                    Ok(text) => {
+                        let text = String::from_utf8_lossy(&text).to_lowercase();
+                        results.extend(text.contains(&wanted).then_some(FoundItem {
+                            item: item.id,
+                            path: item.path,
+                            line: Some(1),
+                            score: 1.0,
+                            snippet: item.title,
+                        }));
+                    }
+                    Err(error) => unread.push(error.with_context(&item.id)),
+                }
+            }
+        }
+        Ok(SearchAnswer {
+            mode: "text",
+            results,
+            unread,
+        })
     }
 
     fn health(
@@ -114,7 +150,7 @@ impl Layout for NotesLayout {
                 let lines = read_note(files, &item.path)?
                     .split(|byte| *byte == b'\n')
                     .count();
-                let (check, severity) = match (item.size, lines) {
+                let (check, severity) = match (item.bytes, lines) {
                     (0, _) => ("empty", HealthSeverity::Error),
                     (_, 0..=2) => continue,
                     _ => ("long", HealthSeverity::Warning),
@@ -125,7 +161,7 @@ impl Layout for NotesLayout {
                     path: Some(item.path),
                     line: None,
                     id: Some(item.id),
-                    measured: Some(item.size.to_string()),
+                    measured: Some(item.bytes.to_string()),
                     reported: None,
                     why: "a note has one line",
                     remedy: "rewrite it",
@@ -138,6 +174,8 @@ impl Layout for NotesLayout {
     fn operations(&self) -> &'static [OperationSpec] {
         const NOTE: ArgumentSpec = ArgumentSpec {
             name: "note",
+            title: "note to keep",
+            form: ArgumentForm::Positional,
             is_required: true,
         };
         &[OperationSpec {
@@ -147,17 +185,28 @@ impl Layout for NotesLayout {
         }]
     }
 
-    fn plan(&self, files: &MemoryFiles, request: &OperationRequest) -> Result<Vec<FileEdit>> {
-        let path = PathBuf::from(request.argument("note")?);
+    fn plan(
+        &self,
+        files: &MemoryFiles,
+        _record: Option<&MemoryFiles>,
+        request: &OperationRequest,
+    ) -> Result<PlannedOperation, PlanFailure> {
+        let path = PathBuf::from(request.required("note")?);
         let text = read_note(files, &path)?;
         let edit = |path, before, after| FileEdit {
             path,
             before,
             after,
         };
-        Ok(vec![
-            edit(Path::new("kept").join(&path), None, Some(text.clone())),
-            edit(path, Some(text), None),
-        ])
+        Ok(PlannedOperation {
+            outcome: "kept",
+            message: format!("kept {}", path.display()),
+            facts: serde_json::json!({}),
+            edits: vec![
+                edit(Path::new("kept").join(&path), None, Some(text.clone())),
+                edit(path, Some(text), None),
+            ],
+            basis: None,
+        })
     }
 }

@@ -3,14 +3,17 @@
 use clap::{Command, CommandFactory};
 
 use crate::cli::arguments::Cli;
+use crate::cli::operation_arguments::add_layout_operations;
+use crate::layouts::Layouts;
 
 /// The examples of all commands: `[command]`, then each command line and what it does. A test parses
 /// each line.
 const EXAMPLES: &str = include_str!("examples.txt");
 
-/// Returns the definition of the command line, with examples at the end of each help.
-pub(in crate::cli) fn command_line() -> Command {
-    add_examples(Cli::command(), "")
+/// Returns the definition of the command line with the operations of layouts, and examples at the end of
+/// each help.
+pub(in crate::cli) fn command_line(layouts: Layouts) -> Command {
+    add_examples(add_layout_operations(Cli::command(), layouts), "")
 }
 
 /// Adds the examples of a command, whose words are `path`, and of those below it.
@@ -58,23 +61,27 @@ mod tests {
 
     #[test]
     fn every_help_ends_with_examples() {
-        visit_commands(&mut command_line(), "", &mut |command, path| {
-            if path == "help" {
-                return;
-            }
-            let text = examples_text(path);
-            let text = text.unwrap_or_else(|| panic!("no example of `{path}`"));
-            for help in [command.render_long_help(), command.render_help()] {
-                let help = help.to_string();
-                // A long line is wrapped.
-                let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-                assert!(words(&help).ends_with(&words(&text)), "{path}: {help}");
-                assert!(
-                    help.contains(crate::cli::arguments::values::EXIT_CODES),
-                    "{path}: {help}"
-                );
-            }
-        });
+        visit_commands(
+            &mut command_line(Layouts::BUILT_IN),
+            "",
+            &mut |command, path| {
+                if path == "help" {
+                    return;
+                }
+                let text = examples_text(path);
+                let text = text.unwrap_or_else(|| panic!("no example of `{path}`"));
+                for help in [command.render_long_help(), command.render_help()] {
+                    let help = help.to_string();
+                    // A long line is wrapped.
+                    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+                    assert!(words(&help).ends_with(&words(&text)), "{path}: {help}");
+                    assert!(
+                        help.contains(crate::cli::arguments::values::EXIT_CODES),
+                        "{path}: {help}"
+                    );
+                }
+            },
+        );
     }
 
     #[test]
@@ -89,7 +96,7 @@ mod tests {
                 continue;
             }
             let words = shell_words::split(line).unwrap();
-            let parsed = command_line().try_get_matches_from(&words);
+            let parsed = command_line(Layouts::BUILT_IN).try_get_matches_from(&words);
             let matches = parsed.unwrap_or_else(|error| panic!("{line}: {error}"));
             let mut matches = &matches;
             let mut path: Vec<&str> = Vec::new();

@@ -2,6 +2,8 @@
 
 use std::str::FromStr;
 
+use chrono::{DateTime, FixedOffset};
+
 use crate::base::digest::Digest;
 
 /// The end of every help text; scripts and timers rely on these numbers.
@@ -52,4 +54,10 @@ pub(in crate::cli) fn parse_anchor(text: &str) -> Result<(u64, Digest), String> 
         .ok_or("expected SEQ:HASH, as a run prints it")?;
     let seq = parse_number(seq)?;
     Ok((seq, digest.parse()?))
+}
+
+/// Parses an instant in RFC 3339.
+pub(in crate::cli) fn parse_instant(text: &str) -> Result<DateTime<FixedOffset>, String> {
+    DateTime::parse_from_rfc3339(text)
+        .map_err(|_| "expected a time in RFC 3339, such as 2026-06-15T12:00:00Z".to_string())
 }

@@ -18,7 +18,7 @@ use crate::console::screens::reset::state::{PlanRequest, PlanView, ResultView};
 use crate::engine::{
     Operation, Outcome, Plan, Protection, ScratchRequest, ScratchSelection, UndoMode, UndoTarget,
 };
-use crate::layouts::{ArgumentSpec, OperationRequest, OperationSpec};
+use crate::layouts::{ArgumentForm, ArgumentSpec, OperationRequest, OperationSpec};
 
 /// Returns the command line equivalent to a plan, bound to the plan's hash; `None` if the command line
 /// refuses the plan: it has an unlocked protected agent, or an undo lacks the choice of a mode.
@@ -32,7 +32,7 @@ pub fn for_plan(model: &Model, view: &PlanView) -> Option<String> {
         PlanRequest::Push(agents, request) => {
             push_arguments(agents, Some(planned_selection(request, &view.plan)?))
         }
-        PlanRequest::Edit { agent, request } => memory_arguments(agent, "apply", request),
+        PlanRequest::Edit { agent, request } => memory_arguments(model, agent, "apply", request),
         PlanRequest::Undo(target, mode) => {
             let mode = match mode {
                 UndoMode::Refuse => "",
@@ -49,10 +49,22 @@ pub fn for_plan(model: &Model, view: &PlanView) -> Option<String> {
 }
 
 /// Returns the arguments of an operation on a memory with a layout.
-fn memory_arguments(agent: &str, verb: &str, request: &OperationRequest) -> String {
-    let quote =
-        |(name, value): (&String, &String)| format!(" {name}={}", shell_words::quote(value));
-    let arguments: String = request.arguments.iter().map(quote).collect();
+fn memory_arguments(model: &Model, agent: &str, verb: &str, request: &OperationRequest) -> String {
+    let spec = model.agent.memory.find_operation(&request.operation);
+    let is_positional = |name: &str| {
+        let mut arguments = spec.iter().flat_map(|spec| spec.arguments);
+        arguments.any(|it| it.name == name && it.form == ArgumentForm::Positional)
+    };
+    let quote = |(name, value): (&String, &String)| {
+        if is_positional(name) {
+            format!(" {}", quote_operand(value))
+        } else {
+            format!(" --{name}={}", shell_words::quote(value))
+        }
+    };
+    let arguments = request.arguments.iter();
+    let arguments = arguments.flat_map(|(name, values)| values.iter().map(move |it| (name, it)));
+    let arguments: String = arguments.map(quote).collect();
     format!("memory {agent} {verb} {}{arguments}", request.operation)
 }
 
@@ -66,10 +78,14 @@ fn quote_id(id: &str) -> String {
 /// Returns the command line of an operation whose arguments are not given yet.
 pub fn for_operation_spec(model: &Model, spec: &OperationSpec) -> String {
     let placeholder = |it: &ArgumentSpec| {
+        let argument = match it.form {
+            ArgumentForm::Positional => it.name.to_uppercase(),
+            _ => format!("--{} …", it.name),
+        };
         if it.is_required {
-            format!(" {}=…", it.name)
+            format!(" {argument}")
         } else {
-            format!(" [{}=…]", it.name)
+            format!(" [{argument}]")
         }
     };
     let arguments: String = spec.arguments.iter().map(placeholder).collect();
@@ -326,7 +342,7 @@ pub fn for_command(model: &Model, command: Command) -> Option<String> {
                 // Where the lines are is known once the push is planned.
                 PlanRequest::Push(_, ScratchRequest::Chosen(_)) => return None,
                 PlanRequest::Edit { agent, request } => {
-                    return command_for(&memory_arguments(&agent, "plan", &request));
+                    return command_for(&memory_arguments(model, &agent, "plan", &request));
                 }
                 PlanRequest::Undo(target, _) => undo_arguments(&target),
             };

@@ -765,7 +765,10 @@ fn make_plan(engine: &Engine, request: &PlanRequest, unlocked: bool) -> Result<P
         PlanRequest::Push(agents, ScratchRequest::Chosen(lines)) => engine
             .planner()
             .plan_push_of_chosen(agents, lines, unlocked),
-        PlanRequest::Edit { agent, request } => engine.layouts().plan(agent, request, unlocked),
+        PlanRequest::Edit { agent, request } => {
+            let planned = engine.layouts().plan(agent, request, unlocked)?;
+            Ok(planned.plan)
+        }
         PlanRequest::Undo(target, mode) => engine.planner().plan_undo(target, *mode, unlocked),
     }
 }

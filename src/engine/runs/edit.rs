@@ -36,7 +36,9 @@ struct PresentFile {
 }
 
 impl Planner {
-    /// Plans an edit of files of one agent, below `root`. Edits that change nothing are left out.
+    /// Plans an edit of files of one agent, below `root`. Edits that change nothing are left out. The
+    /// plan is bound to what the files become or, with `basis`, to this text in its place: what is
+    /// wanted, where the time decides about the bytes.
     ///
     /// # Errors
     /// An agent that is not configured, a path that leads out of `root`, paths that exclude each
@@ -46,6 +48,7 @@ impl Planner {
         agent: &str,
         root: &Path,
         edits: &[FileEdit],
+        basis: Option<&str>,
         is_unlocked: bool,
     ) -> Result<Plan> {
         let agent = self.context.agent(agent)?;
@@ -100,7 +103,7 @@ impl Planner {
                         let present = self.present_file(agent, root, &file.path)?;
                         Ok((file, present))
                     });
-                    self.edit_step(agent, &seen, files.collect::<Result<_>>()?)
+                    self.edit_step(agent, &seen, files.collect::<Result<_>>()?, basis)
                 })
                 .map_err(|error| SkippedAgent::from_error(agent, state, &error))
         };
@@ -138,7 +141,7 @@ impl Planner {
         if files.is_empty() {
             return Ok(None);
         }
-        let mut step = self.edit_step(agent, seen, files)?;
+        let mut step = self.edit_step(agent, seen, files, None)?;
         step.removed_directories = event.directories.iter().rev().cloned().collect();
         if !written_since.is_empty() {
             let paths = written_since.join(", ");
@@ -173,6 +176,7 @@ impl Planner {
         agent: &Agent,
         seen: &ObservedAgent,
         files: Vec<(PlannedFile, PresentFile)>,
+        basis: Option<&str>,
     ) -> Result<PlanStep> {
         let observation = &seen.observation;
         if let Some(error) = archive::read_only_error(self.context.archive().root()) {
@@ -213,7 +217,7 @@ impl Planner {
             }
             step.files.push(file);
         }
-        step.binding = edit_binding(agent, &step.files);
+        step.binding = edit_binding(agent, &step.files, basis);
         Ok(step)
     }
 
@@ -306,18 +310,23 @@ fn state_of(bytes: Option<&[u8]>) -> FileState {
     bytes.map_or(FileState::Absent, FileState::of)
 }
 
-/// Binds a step to the states of its files.
-fn edit_binding(agent: &Agent, files: &[PlannedFile]) -> PlanBinding {
+/// Binds a step to the states of its files, or to those before it and what is wanted.
+fn edit_binding(agent: &Agent, files: &[PlannedFile], basis: Option<&str>) -> PlanBinding {
     let mut text = Vec::new();
+    let name = |state: &FileState| {
+        let digest = state.digest();
+        digest.map_or("absent".to_string(), |it| it.to_string())
+    };
     for file in files {
-        let digests = [&file.before, &file.after].map(|state| {
-            state
-                .digest()
-                .map_or("absent".to_string(), |it| it.to_string())
-        });
+        // The time may name a new file.
+        if basis.is_some() && file.before == FileState::Absent {
+            continue;
+        }
+        let after = basis.map_or_else(|| name(&file.after), str::to_string);
         text.extend_from_slice(file.path.as_os_str().as_encoded_bytes());
-        text.extend_from_slice(format!("\0{}\0{}\n", digests[0], digests[1]).as_bytes());
+        text.extend_from_slice(format!("\0{}\0{after}\n", name(&file.before)).as_bytes());
     }
+    text.extend_from_slice(basis.unwrap_or_default().as_bytes());
     PlanBinding {
         location: connection_target(agent).unwrap_or_else(|| host_name(agent)),
         content_digest: Digest::of(&text),

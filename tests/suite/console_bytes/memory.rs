@@ -49,7 +49,7 @@ impl LayoutConsole<'_> {
         let evil = &self.evil;
         let collections = ["new", "kept"].map(|id| Collection {
             id: format!("{id}{evil}"),
-            title: format!("{id} {evil}"),
+            name: format!("{id} {evil}"),
         });
         let opened = OpenedMemory {
             layout: "notes",
@@ -61,7 +61,7 @@ impl LayoutConsole<'_> {
         let mut items = vec![memory_item(&format!("a{evil}")), memory_item(evil)];
         items[0].title = String::new();
         items[0].path = "plain.md".into();
-        items[1].visible_to = Some(evil.clone());
+        items[1].visible_to = evil.clone();
         let page = ItemPage {
             items,
             is_last: true,
@@ -75,6 +75,7 @@ impl LayoutConsole<'_> {
         let console = &mut self.wire.console;
         let request = console.model.agent.memory.content.request.clone();
         let content = ItemContent {
+            path: "plain.md".into(),
             bytes: [b"# text\n", self.payload, b"\nend\n"].concat(),
             given: Some(self.payload.to_vec()),
         };

@@ -24,7 +24,7 @@ fn open_items(console: &mut TestConsole, name: &str) {
         .to_vec();
     items[1].title = HOSTILE_TITLE.to_string();
     items[2].title = String::new();
-    items[3].visible_to = Some("ops".to_string());
+    items[3].visible_to = "ops".to_string();
     let page = memory_shepherd::console::screens::agent::state::memory::ItemPage {
         items,
         is_last: false,
@@ -38,6 +38,7 @@ fn open_items(console: &mut TestConsole, name: &str) {
 fn answer_content(console: &mut TestConsole) {
     if let Some(request) = console.model.agent.memory.content.request.clone() {
         let content = ItemContent {
+            path: "tea.md".into(),
             bytes: format!("# {}\ngreen tea is good\n{HOSTILE_TITLE}\n", request.item).into_bytes(),
             given: Some(b"green tea\n".to_vec()),
         };

@@ -172,7 +172,10 @@ fn wait_for_demand(demand: &Receiver<usize>, wanted: &mut usize, read: usize) ->
 
 fn prepare_content(engine: &Engine, request: &ItemContentRequest) -> Result<PreparedText> {
     let memory = engine.layouts().open(&request.agent)?;
-    let content = memory.layout.read(&memory.files, &request.item)?;
+    let collection = request.collection.as_deref();
+    let content = memory
+        .layout
+        .read(&memory.files, collection, &request.item)?;
     Ok(text::prepare_item(&content))
 }
 
@@ -182,7 +185,8 @@ fn prepare_file_changes(engine: &Engine, changes: &FileChangesRequest) -> Result
     let edits = match &changes.operation {
         Some(operation) => {
             let memory = engine.layouts().open(&changes.agent)?;
-            memory.layout.plan(&memory.files, operation)?
+            let planned = engine.layouts().plan_operation(&memory, operation)?;
+            planned.edits
         }
         None => Vec::new(),
     };

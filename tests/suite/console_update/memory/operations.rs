@@ -3,21 +3,10 @@
 use memory_shepherd::base::error::{Error, ErrorKind};
 use memory_shepherd::console::keys::key_guard::KEY_GUARD_TIME;
 use memory_shepherd::engine::{Operation, UndoMode, UndoTarget};
-use memory_shepherd::layouts::OperationRequest;
 
 use super::*;
 use crate::console_fixture::edit_plan;
 use crate::engine_samples::{run_report, run_summary};
-
-fn keep_request(note: &str) -> PlanRequest {
-    PlanRequest::Edit {
-        agent: "keeper".to_string(),
-        request: OperationRequest {
-            operation: "keep".to_string(),
-            arguments: [("note".to_string(), note.to_string())].into(),
-        },
-    }
-}
 
 #[test]
 fn operation_is_planned_applied_and_undone() {
@@ -28,7 +17,14 @@ fn operation_is_planned_applied_and_undone() {
     let line = console.model.input_line.clone().unwrap();
     assert_eq!(line.text, "tea.md", "the item under the cursor");
     console.press("Enter");
-    assert_eq!(planned(&console), &keep_request("tea.md"));
+    let PlanRequest::Edit { agent, request } = planned(&console) else {
+        panic!("no operation: {:?}", planned(&console))
+    };
+    assert_eq!(
+        (agent.as_str(), request.operation.as_str()),
+        ("keeper", "keep")
+    );
+    assert_eq!(request.values("note"), ["tea.md"]);
     console.answer_plan(edit_plan());
     console.advance(KEY_GUARD_TIME);
     let text = console.screen_text();
@@ -38,7 +34,7 @@ fn operation_is_planned_applied_and_undone() {
         "files of keeper in /agents/keeper: 1 created",
         "create kept/tea.md, 1 line, 18 B",
         "remove tea.md",
-        "memory keeper apply keep note=tea.md --plan ",
+        "memory keeper apply keep tea.md --plan ",
         "Press y to edit",
     ] {
         assert!(text.contains(part), "{part}: {text}");
@@ -78,12 +74,16 @@ fn arguments_are_asked_one_after_the_other() {
     console.press("O");
     console.type_line("move");
     console.press("Enter");
-    assert!(console.screen_text().contains("move: why (optional): "));
+    assert!(
+        console
+            .screen_text()
+            .contains("move: why (optional; why it is moved): ")
+    );
     console.press("Enter");
     assert_eq!(
         text_of(&console),
         "tea.md",
-        "the first that has to be given"
+        "the item that the operation is about"
     );
     // Typing replaces what is in the line, and Backspace keeps it to change it.
     console.press("Backspace Backspace Backspace");
@@ -99,7 +99,7 @@ fn arguments_are_asked_one_after_the_other() {
         panic!("no operation: {:?}", planned(&console))
     };
     let expected = [("note", "tea-pot.md"), ("to", "kept")]
-        .map(|(name, value)| (name.to_string(), value.to_string()));
+        .map(|(name, value)| (name.to_string(), vec![value.to_string()]));
     assert_eq!(request.arguments, expected.into());
     let mut console = console_with_items(&["tea.md"]);
     console.press("O");

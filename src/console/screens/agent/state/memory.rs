@@ -11,7 +11,8 @@ use crate::console::filter::{Filter, FilterSubject};
 use crate::console::text::Pane;
 use crate::console::widgets::list_pane::{KeyedRow, KeyedRows, ListPane};
 use crate::layouts::{
-    ArgumentSpec, Collection, HealthFinding, HealthSeverity, MemoryItem, OperationSpec,
+    ArgumentForm, ArgumentSpec, Collection, HealthFinding, HealthSeverity, MemoryItem,
+    OperationSpec,
 };
 
 /// Number of items by which a list grows.
@@ -61,6 +62,8 @@ pub struct ItemContentRequest {
     pub number: u64,
     /// The agent.
     pub agent: String,
+    /// Id of its collection; none if it is not known.
+    pub collection: Option<String>,
     /// Id of the item.
     pub item: String,
 }
@@ -154,7 +157,7 @@ pub struct OperationDraft {
     /// The operation.
     pub spec: OperationSpec,
     /// The arguments before the one that is typed.
-    pub given: BTreeMap<String, String>,
+    pub given: BTreeMap<String, Vec<String>>,
     /// Index of the argument that is typed.
     pub index: usize,
 }
@@ -399,8 +402,8 @@ pub fn describe_finding(finding: &HealthFinding) -> String {
 }
 
 impl OperationDraft {
-    /// Creates a draft without arguments. The first argument that has to be given is the item under
-    /// the cursor, until another one is typed.
+    /// Creates a draft without arguments. The item that the operation is about is the one under the
+    /// cursor, until another one is typed.
     pub fn new(agent: String, spec: OperationSpec) -> OperationDraft {
         OperationDraft {
             agent,
@@ -415,20 +418,21 @@ impl OperationDraft {
         self.spec.arguments.get(self.index)
     }
 
-    /// Whether the argument that is typed is the first that has to be given.
-    pub fn is_first_required(&self) -> bool {
-        let first = self.spec.arguments.iter().position(|it| it.is_required);
-        first == Some(self.index)
+    /// Whether the argument that is typed is the item that the operation is about.
+    pub fn is_of_item(&self) -> bool {
+        let argument = self.argument();
+        argument.is_some_and(|it| it.form == ArgumentForm::Positional)
     }
 
     /// Returns the label of the typed text.
     pub fn label(&self) -> String {
         let (operation, argument) = (self.spec.name, self.argument());
         let name = argument.map_or("", |it| it.name);
-        let note = match argument {
-            Some(argument) if !argument.is_required => " (optional)",
-            _ => "",
-        };
+        let note = argument.map_or(String::new(), |argument| match argument.form {
+            ArgumentForm::Repeated => " (optional, separated by commas)".to_string(),
+            _ if !argument.is_required => format!(" (optional; {})", argument.title),
+            _ => format!(" ({})", argument.title),
+        });
         format!("{operation}: {name}{note}")
     }
 }

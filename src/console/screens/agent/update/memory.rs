@@ -17,7 +17,7 @@ use crate::console::screens::reset::state::PlanRequest;
 use crate::console::text::PreparedText;
 use crate::console::widgets::list_pane::{MIN_PREVIEW_COLUMNS, step_index};
 use crate::console::widgets::prompt::{Prompt, PromptPurpose};
-use crate::layouts::{HealthFinding, OperationRequest};
+use crate::layouts::{ArgumentForm, HealthFinding, OperationRequest};
 
 /// Requests the memory of the agent on the screen again. What is shown stays until the answer.
 pub fn load(model: &mut Model) -> Vec<Effect> {
@@ -154,6 +154,7 @@ fn request_content(model: &mut Model) -> Option<Effect> {
     let wanted = ItemContentRequest {
         number: memory.number,
         agent: agent.agent.clone(),
+        collection: memory.collection.clone(),
         item: item?,
     };
     let is_due = !memory.items.is_outdated && memory.content.request.as_ref() != Some(&wanted);
@@ -308,12 +309,13 @@ fn continue_operation(model: &mut Model, draft: OperationDraft) -> Vec<Effect> {
             request: OperationRequest {
                 operation: draft.spec.name.to_string(),
                 arguments: draft.given,
+                now: model.now.local_time,
             },
         };
         return request_plan(model, edit, false);
     }
     let subject = model.agent.memory.subject_id();
-    let item = subject.filter(|_| draft.is_first_required());
+    let item = subject.filter(|_| draft.is_of_item());
     let text = item.unwrap_or_default().to_string();
     let purpose = PromptPurpose::OperationArgument(draft);
     model.input_line = Some(Prompt::prefilled(purpose, text));
@@ -327,7 +329,11 @@ pub fn finish_argument(model: &mut Model, mut draft: OperationDraft, text: Strin
         return Vec::new();
     };
     if !text.is_empty() {
-        draft.given.insert(argument.name.to_string(), text);
+        let values = match argument.form {
+            ArgumentForm::Repeated => text.split(',').map(|it| it.trim().to_string()).collect(),
+            _ => vec![text],
+        };
+        draft.given.insert(argument.name.to_string(), values);
     } else if argument.is_required {
         model.show_hint(&format!(
             "{} needs {}; Esc cancels",

@@ -142,7 +142,7 @@ fn draw_collections(model: &Model, canvas: &mut Canvas<'_>, layout: &ListLayout)
     let extent = (collections.len(), agent_list_height(model));
     let list = &memory.collection_list;
     list.draw(canvas, STATUS_ROW + 2, extent, |canvas, y, index| {
-        let title = truncate_untrusted(&collections[index].title, usize::from(width));
+        let title = truncate_untrusted(&collections[index].name, usize::from(width));
         canvas.put_text(2, y, &title, Role::Text);
         if memory.has_collection_focus {
             2..2 + width
@@ -198,7 +198,7 @@ fn draw_item(model: &Model, canvas: &mut Canvas<'_>, y: u16, columns: &Columns, 
     };
     let cells = [
         (title, Role::Text),
-        (&*format_size(item.size), Role::Text),
+        (&*format_size(item.bytes), Role::Text),
         (&*age.unwrap_or_default(), Role::Dim),
     ];
     columns.draw_row(canvas, y, cells);
@@ -234,13 +234,10 @@ pub fn draw_details(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
     let mut parts = vec![item.id.clone()];
     let path = item.path.display().to_string();
     parts.extend((path != item.id).then(|| format!("in {path}")));
-    parts.push(format_count(item.size, "byte"));
+    parts.push(format_count(item.bytes, "byte"));
     let changed = item.modified.map(|time| time.format("%Y-%m-%d %H:%M"));
     parts.extend(changed.map(|time| format!("changed {time}")));
-    parts.extend(
-        item.visible_to
-            .iter()
-            .map(|who| format!("visible to {who}")),
-    );
+    let is_restricted = item.visible_to != "all";
+    parts.extend(is_restricted.then(|| format!("visible to {}", item.visible_to)));
     canvas.put_start(1, y, &parts.join(" · "), Role::Text);
 }

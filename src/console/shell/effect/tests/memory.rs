@@ -13,7 +13,8 @@ use crate::console::screens::reset::state::FileChangesRequest;
 use crate::engine::{FileState, PlannedFile};
 use crate::layouts::{
     Collection, FileEdit, HealthFinding, HealthSeverity, ItemContent, ItemPages, Layout, Layouts,
-    MemoryFiles, MemoryItem, OperationRequest, OperationSpec,
+    MemoryFiles, MemoryItem, OperationRequest, OperationSpec, PlanFailure, PlannedOperation,
+    SearchAnswer,
 };
 
 const PAGE_ITEMS: usize = 50;
@@ -40,8 +41,8 @@ impl Layout for NumbersLayout {
     }
 
     fn collections(&self, _files: &MemoryFiles) -> Result<Vec<Collection>> {
-        let [id, title] = ["all", "All numbers"].map(str::to_string);
-        Ok(vec![Collection { id, title }])
+        let [id, name] = ["all", "All numbers"].map(str::to_string);
+        Ok(vec![Collection { id, name }])
     }
 
     fn items<'f>(&self, _files: &'f MemoryFiles, _collection: &str) -> Result<ItemPages<'f>> {
@@ -49,9 +50,9 @@ impl Layout for NumbersLayout {
             id: number.to_string(),
             title: number.to_string(),
             path: "numbers".into(),
-            size: 1,
+            bytes: 1,
             modified: None,
-            visible_to: None,
+            visible_to: "all".to_string(),
         };
         let read_pages = self.0;
         Ok(Box::new((0..100_000 / PAGE_ITEMS).map(move |page| {
@@ -61,11 +62,21 @@ impl Layout for NumbersLayout {
         })))
     }
 
-    fn read(&self, _files: &MemoryFiles, item: &str) -> Result<ItemContent> {
+    fn read(
+        &self,
+        _files: &MemoryFiles,
+        _collection: Option<&str>,
+        item: &str,
+    ) -> Result<ItemContent> {
         Ok(ItemContent {
+            path: "numbers".into(),
             bytes: format!("number {item}\n").into_bytes(),
             given: None,
         })
+    }
+
+    fn search(&self, _files: &MemoryFiles, _query: &str) -> Result<SearchAnswer> {
+        Err(Error::new(ErrorKind::User, "numbers are not searched"))
     }
 
     fn health(
@@ -89,14 +100,36 @@ impl Layout for NumbersLayout {
     }
 
     fn operations(&self) -> &'static [OperationSpec] {
-        &[]
+        &[
+            OperationSpec {
+                name: "count",
+                title: "count on",
+                arguments: &[],
+            },
+            OperationSpec {
+                name: "forget",
+                title: "forget a number",
+                arguments: &[],
+            },
+        ]
     }
 
-    fn plan(&self, _files: &MemoryFiles, request: &OperationRequest) -> Result<Vec<FileEdit>> {
+    fn plan(
+        &self,
+        _files: &MemoryFiles,
+        _record: Option<&MemoryFiles>,
+        request: &OperationRequest,
+    ) -> Result<PlannedOperation, PlanFailure> {
         if request.operation != "count" {
-            return Err(Error::new(ErrorKind::Conflict, "the numbers have changed"));
+            return Err(Error::new(ErrorKind::Conflict, "the numbers have changed").into());
         }
-        Ok(vec![edit_of("one.txt", "1\n", "1\n2\n")])
+        Ok(PlannedOperation {
+            outcome: "counted",
+            message: "counted on".to_string(),
+            facts: serde_json::json!({}),
+            edits: vec![edit_of("one.txt", "1\n", "1\n2\n")],
+            basis: None,
+        })
     }
 }
 
@@ -233,6 +266,7 @@ impl LayoutRunner {
             operation: Some(OperationRequest {
                 operation: operation.to_string(),
                 arguments: Default::default(),
+                now: Default::default(),
             }),
             files: files.iter().map(planned_file).collect(),
             new_directories: Vec::new(),
@@ -268,6 +302,7 @@ fn large_collection_is_read_as_far_as_it_is_wanted() {
         .execute(Effect::ReadItemContent(ItemContentRequest {
             number: 1,
             agent: "counter".to_string(),
+            collection: Some("all".to_string()),
             item: "7".to_string(),
         }));
     let text = fleet.wait_for(|msg| match msg {

@@ -1,0 +1,187 @@
+//! Writes to a memory without a config: the run of an engine whose archive is a directory in the memory
+//! that exists only for as long as the run does. A later write recovers what an interrupted one left.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use rustix::fs::Mode;
+
+use crate::archive::{EntryKind, parse_entry_name};
+use crate::base::clock::{Clock, SystemClock};
+use crate::base::durable::{create_directory, is_random_name, new_random_name};
+use crate::base::error::{Error, ErrorKind, PathContext, Result};
+use crate::config::{Agent, AgentLayout, Config, GeneralSettings};
+use crate::engine::{Engine, EngineSetup, OperationPlan, Outcome, Trigger};
+use crate::layouts::{Layout, Layouts, OperationRequest, PlanFailure, PlannedOperation};
+use crate::transport::SingleTransport;
+use crate::transport::local::LocalTransport;
+
+/// Suffix of the directories of runs that displaced what other programs wrote.
+const KEPT_SUFFIX: &str = "-kept";
+
+/// The name under which the engine knows the memory.
+const AGENT: &str = "memory";
+
+/// Age from which a directory without a run is taken for a left one.
+const MIN_LEFT_AGE: TimeDelta = TimeDelta::seconds(60);
+
+/// A memory that is written without a config.
+pub(super) struct DirectMemory<'m> {
+    /// Its layout.
+    pub(super) layout: &'static dyn Layout,
+    /// Its directory.
+    pub(super) root: &'m Path,
+    /// The directory for what a run needs to be recovered; none is the memory itself.
+    pub(super) journal: Option<&'m Path>,
+    /// All layouts.
+    pub(super) layouts: Layouts,
+    /// The user who asks.
+    pub(super) user: &'m str,
+}
+
+impl DirectMemory<'_> {
+    /// Recovers an interrupted write, and applies an operation.
+    ///
+    /// # Errors
+    /// The operation is refused, or the files cannot be read or written.
+    pub(super) fn apply(
+        &self,
+        request: &OperationRequest,
+    ) -> Result<PlannedOperation, PlanFailure> {
+        self.recover()?;
+        let journal = self.journal_root();
+        // Before anything is written, also a directory.
+        let operation = self.plan(request)?;
+        if operation.edits.is_empty() {
+            return Ok(operation);
+        }
+        for directory in [self.root, journal] {
+            create_directory(directory, Mode::from_raw_mode(0o777))?;
+        }
+        let directory = journal.join(new_random_name()?);
+        create_directory(&directory, Mode::RWXU)?;
+        let engine = self.engine(&directory)?;
+        let applied = self.apply_with(&engine, request);
+        drop(engine);
+        close_journal(&directory)?;
+        applied
+    }
+
+    /// Returns what an operation would do.
+    fn plan(&self, request: &OperationRequest) -> Result<PlannedOperation, PlanFailure> {
+        let directory = self.journal_root().join(".shepherd-none");
+        let engine = self.engine(&directory)?;
+        let memory = engine.layouts().open(AGENT)?;
+        engine.layouts().plan_operation(&memory, request)
+    }
+
+    fn journal_root(&self) -> &Path {
+        self.journal.unwrap_or(self.root)
+    }
+
+    fn apply_with(
+        &self,
+        engine: &Engine,
+        request: &OperationRequest,
+    ) -> Result<PlannedOperation, PlanFailure> {
+        let OperationPlan { operation, plan } = engine.layouts().plan(AGENT, request, false)?;
+        if let Some(skipped) = plan.skipped.first() {
+            let kind = skipped.kind.unwrap_or(ErrorKind::Conflict);
+            return Err(Error::new(kind, skipped.reason.clone()).into());
+        }
+        let stop = AtomicBool::new(false);
+        let report = engine.runs().apply_plan(&plan, true, &stop, &mut |_| {});
+        let Some(result) = report.results.first() else {
+            return Err(Error::new(ErrorKind::Internal, "the run has no result").into());
+        };
+        match (result.outcome, result.kind) {
+            (Outcome::Ok | Outcome::Unchanged, None) => Ok(operation),
+            (_, kind) => {
+                let note = result.note.clone().unwrap_or_default();
+                Err(Error::new(kind.unwrap_or(ErrorKind::Partial), note).into())
+            }
+        }
+    }
+
+    /// Recovers interrupted writes. Those that go on are left to their processes.
+    fn recover(&self) -> Result<()> {
+        let Ok(entries) = fs::read_dir(self.journal_root()) else {
+            return Ok(());
+        };
+        let is_journal = |entry: &fs::DirEntry| {
+            let name = entry.file_name();
+            name.to_str().is_some_and(is_random_name)
+                && entry.file_type().is_ok_and(|kind| kind.is_dir())
+        };
+        let left = entries.flatten().filter(is_journal).map(|it| it.path());
+        for directory in left.collect::<Vec<PathBuf>>() {
+            let engine = self.engine(&directory)?;
+            let stop = AtomicBool::new(false);
+            let agents = [AGENT.to_string()];
+            let recovered = engine
+                .runs()
+                .recover_interrupted_turns(&agents, &stop, &mut |_| {})?
+                .into_result()?;
+            let is_old = || {
+                let changed = fs::metadata(&directory).and_then(|it| it.modified());
+                let now = SystemClock.now().to_utc();
+                let age = changed.ok().map(|it| now - DateTime::<Utc>::from(it));
+                age.is_some_and(|age| age > MIN_LEFT_AGE)
+            };
+            let is_done = !recovered.is_empty() || is_old();
+            let is_idle = engine.runs().unrecorded_turns(&agents)?.is_empty();
+            drop(engine);
+            if is_done && is_idle {
+                close_journal(&directory)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn engine(&self, directory: &Path) -> Result<Engine> {
+        let mut general =
+            GeneralSettings::new(directory.join("baselines"), directory.to_path_buf());
+        general.min_baseline_size = 0;
+        let mut agent = Agent::new(&general, AGENT, self.root.join("MEMORY.md"), "none.md");
+        agent.reset = None;
+        agent.layout = Some(AgentLayout {
+            name: self.layout.name().to_string(),
+            directory: self.root.to_path_buf(),
+        });
+        let clock = Arc::new(SystemClock);
+        let transport = LocalTransport::new(clock.clone());
+        Ok(Engine::new(EngineSetup {
+            config: Config::new(general, vec![agent])?,
+            transports: Arc::new(SingleTransport(Arc::new(transport))),
+            clock,
+            user: self.user.to_string(),
+            trigger: Trigger::Cli,
+            archive_group: None,
+            layouts: self.layouts,
+        }))
+    }
+}
+
+/// Removes the directory of a run that has ended. Bytes that another program wrote while the run
+/// replaced its files are kept beside it, and are an error that names them.
+fn close_journal(directory: &Path) -> Result<()> {
+    let entries = fs::read_dir(directory.join(AGENT)).into_iter().flatten();
+    let is_foreign = |entry: fs::DirEntry| {
+        let name = entry.file_name();
+        let parsed = name.to_str().and_then(parse_entry_name);
+        parsed.is_some_and(|(_, kind, _)| kind != EntryKind::FullBackup)
+    };
+    if !entries.flatten().any(is_foreign) {
+        return fs::remove_dir_all(directory).with_path("remove", directory);
+    }
+    let kept = PathBuf::from(format!("{}{KEPT_SUFFIX}", directory.display()));
+    fs::rename(directory, &kept).with_path("rename", directory)?;
+    let message = format!(
+        "another program wrote a file while it was replaced; its bytes are in {}",
+        kept.join(AGENT).display()
+    );
+    Err(Error::new(ErrorKind::Partial, message))
+}

@@ -1,0 +1,384 @@
+//! The layout `drover`: memory that agents keep in one Markdown file per entry, in three scopes.
+//!
+//! ```text
+//! global/ID.md            every agent
+//! agents/AGENT/ID.md      one agent
+//! runs/RUN/ID.md          one run
+//! ```
+//!
+//! Entries are those that the agents' own program loads ([`Store`]); what it leaves out in silence is a
+//! finding here.
+
+mod entry;
+mod health;
+mod ids;
+mod operations;
+mod prompt;
+mod ranking;
+mod store;
+mod view;
+mod yaml;
+
+use std::path::{Path, PathBuf};
+
+use chrono::{DateTime, FixedOffset, Utc};
+
+use super::{
+    ArgumentForm, ArgumentSpec, Collection, FoundItem, HealthFinding, ItemContent, ItemPages,
+    Layout, MemoryFiles, MemoryItem, OperationRequest, OperationSpec, PlanFailure,
+    PlannedOperation, SearchAnswer,
+};
+use crate::base::error::{Error, ErrorKind, Result};
+pub use entry::{Entry, Kind, LoadFault, Place, Scope};
+pub use ids::{is_segment, new_id, stable_id};
+use operations::PutRequest;
+pub use prompt::{
+    IndexBlock, IndexLimits, InstructionChain, InstructionFile, InstructionSettings, index_block,
+};
+pub use ranking::{RankingMode, rank};
+pub use store::{EntryFile, Store};
+pub use view::{View, ViewKind};
+
+/// The layout.
+pub struct DroverLayout;
+
+/// Number of entries that are read at once.
+const PAGE_ENTRIES: usize = 200;
+
+/// Number of files that are read to detect the layout.
+const MAX_DETECTED_FILES: usize = 20;
+
+impl Layout for DroverLayout {
+    fn name(&self) -> &'static str {
+        "drover"
+    }
+
+    fn detect(&self, files: &MemoryFiles) -> Result<Option<String>> {
+        let (places, _) = store::list_places(files)?;
+        for place in places {
+            let mut listed = store::list_place(files, &place)?.files;
+            listed.truncate(MAX_DETECTED_FILES);
+            let (read, _) = store::read_listed(files, &place, listed);
+            if let Some(file) = read.iter().find(|file| file.entry.is_ok()) {
+                return Ok(Some(format!("an entry at {}", file.path.display())));
+            }
+        }
+        Ok(None)
+    }
+
+    fn collections(&self, files: &MemoryFiles) -> Result<Vec<Collection>> {
+        let (places, _) = store::list_places(files)?;
+        let collections = places.into_iter().map(|place| Collection {
+            id: place.directory_name(),
+            name: match place.scope {
+                Scope::Global => "global".to_string(),
+                Scope::Agent => format!("agent {}", place.segment),
+                Scope::Run => format!("run {}", place.segment),
+            },
+        });
+        Ok(collections.collect())
+    }
+
+    fn items<'f>(&self, files: &'f MemoryFiles, collection: &str) -> Result<ItemPages<'f>> {
+        let place = place_of_collection(collection)?;
+        let mut left = store::list_place(files, &place)?.files;
+        Ok(Box::new(std::iter::from_fn(move || {
+            if left.is_empty() {
+                return None;
+            }
+            let rest = left.split_off(left.len().min(PAGE_ENTRIES));
+            let page = std::mem::replace(&mut left, rest);
+            let (read, unread) = store::read_listed(files, &place, page);
+            Some(match unread.into_iter().next() {
+                Some(error) => Err(error),
+                None => Ok(read.iter().map(item_of).collect()),
+            })
+        })))
+    }
+
+    fn read(
+        &self,
+        files: &MemoryFiles,
+        collection: Option<&str>,
+        item: &str,
+    ) -> Result<ItemContent> {
+        let no_item = || Error::new(ErrorKind::User, format!("no memory '{item}'"));
+        if !ids::is_entry_id(item) {
+            return Err(no_item());
+        }
+        let name = format!("{item}.md");
+        let path = match collection {
+            Some(collection) => place_of_collection(collection)?.directory().join(name),
+            None => {
+                let store = Store::load(files)?;
+                let seen = store.find(item).map(|(file, _)| file);
+                let named = || store.files.iter().rev().find(|file| file.name_id == item);
+                seen.or_else(named).ok_or_else(no_item)?.path.clone()
+            }
+        };
+        let bytes = files.read(&path)?.map_err(|fault| fault.to_error(&path))?;
+        let entry = entry::parse_entry(&bytes, &place_of_path(&path)?);
+        let given = entry.ok().map(|entry| entry.body.into_bytes());
+        Ok(ItemContent { path, bytes, given })
+    }
+
+    fn search(&self, files: &MemoryFiles, query: &str) -> Result<SearchAnswer> {
+        let store = Store::load(files)?;
+        let (seen, entries): (Vec<&EntryFile>, Vec<&Entry>) = store.entries().unzip();
+        let ranked = rank(&entries, query, RankingMode::Bm25);
+        let results = ranked.into_iter().map(|(number, score)| FoundItem {
+            item: entries[number].id.clone(),
+            path: seen[number].path.clone(),
+            line: None,
+            score,
+            snippet: MemoryItem::title_of(&entries[number].summary),
+        });
+        Ok(SearchAnswer {
+            mode: RankingMode::Bm25.as_str(),
+            results: results.collect(),
+            unread: store.unread,
+        })
+    }
+
+    fn health(
+        &self,
+        files: &MemoryFiles,
+        now: DateTime<FixedOffset>,
+    ) -> Result<Vec<HealthFinding>> {
+        let store = Store::load(files)?;
+        if let Some(error) = store.unread.first() {
+            return Err(error.clone());
+        }
+        Ok(health::check_store(&store, files.local_root(), now))
+    }
+
+    fn operations(&self) -> &'static [OperationSpec] {
+        OPERATIONS
+    }
+
+    fn plan(
+        &self,
+        files: &MemoryFiles,
+        record: Option<&MemoryFiles>,
+        request: &OperationRequest,
+    ) -> Result<PlannedOperation, PlanFailure> {
+        let directory = request.value("cwd").map(Path::new);
+        match request.operation.as_str() {
+            "put" => operations::plan_put(files, &put_request(request)?, request),
+            "forget" => {
+                let id = request.required("id")?;
+                operations::plan_forget(files, id, request.value("agent-id"), directory)
+            }
+            "move" => {
+                let id = request.required("id")?;
+                operations::plan_move(files, id, &put_request(request)?, request)
+            }
+            _ => {
+                let record = record.ok_or_else(|| Error::new(ErrorKind::User, "no record"))?;
+                operations::plan_reset(files, record, &reset_place(request)?)
+            }
+        }
+    }
+}
+
+/// Returns the directory that a collection is.
+fn place_of_collection(collection: &str) -> Result<Place> {
+    place_of_directory(Path::new(collection)).ok_or_else(|| {
+        let message = format!("no collection {collection}; see the tree");
+        Error::new(ErrorKind::User, message)
+    })
+}
+
+/// Returns the directory that the file of an entry is in.
+fn place_of_path(path: &Path) -> Result<Place> {
+    let place = path.parent().and_then(place_of_directory);
+    place.ok_or_else(|| Error::new(ErrorKind::User, format!("no memory {}", path.display())))
+}
+
+fn place_of_directory(directory: &Path) -> Option<Place> {
+    let text = directory.to_str()?;
+    let (name, segment) = text.split_once('/').unwrap_or((text, ""));
+    let scope = Scope::ALL.into_iter().find(|it| it.directory() == name)?;
+    let is_place = match scope {
+        Scope::Global => segment.is_empty(),
+        Scope::Agent | Scope::Run => is_segment(segment),
+    };
+    is_place.then(|| Place {
+        scope,
+        segment: segment.to_string(),
+    })
+}
+
+fn item_of(file: &EntryFile) -> MemoryItem {
+    let entry = file.entry.as_ref();
+    let visible_to = match entry {
+        Err(_) => "none".to_string(),
+        Ok(entry) => match (entry.scope, &entry.agent_id, &entry.run_id) {
+            (Scope::Global, ..) => "all".to_string(),
+            (Scope::Agent, Some(agent), _) => format!("agent {agent}"),
+            (Scope::Run, _, Some(run)) => format!("run {run}"),
+            _ => "none".to_string(),
+        },
+    };
+    let title = match entry {
+        Ok(entry) => MemoryItem::title_of(&entry.summary),
+        Err(fault) => format!("agents do not see it: {}", fault.as_str()),
+    };
+    let modified = DateTime::<Utc>::from_timestamp_nanos(file.modified).fixed_offset();
+    MemoryItem {
+        id: file.name_id.clone(),
+        title,
+        path: file.path.clone(),
+        bytes: file.bytes.len() as u64,
+        modified: Some(modified),
+        visible_to,
+    }
+}
+
+const fn argument(
+    name: &'static str,
+    title: &'static str,
+    form: ArgumentForm,
+    is_required: bool,
+) -> ArgumentSpec {
+    ArgumentSpec {
+        name,
+        title,
+        form,
+        is_required,
+    }
+}
+
+const ID: ArgumentSpec = argument("id", "id of the entry", ArgumentForm::Positional, true);
+const AGENT_ID: ArgumentSpec = argument(
+    "agent-id",
+    "agent that asks; without it, the operator does",
+    ArgumentForm::Named,
+    false,
+);
+const RUN_ID: ArgumentSpec = argument(
+    "run-id",
+    "run that the entry is of",
+    ArgumentForm::Named,
+    false,
+);
+const SCOPE: ArgumentSpec = argument("scope", "global, agent or run", ArgumentForm::Named, true);
+const CWD: ArgumentSpec = argument(
+    "cwd",
+    "directory whose instruction files are not to be changed; without it, every entry tagged so",
+    ArgumentForm::Named,
+    false,
+);
+
+const OPERATIONS: &[OperationSpec] = &[
+    OperationSpec {
+        name: "put",
+        title: "create or replace an entry",
+        arguments: &[
+            SCOPE,
+            argument(
+                "kind",
+                "user, feedback, project or reference",
+                ArgumentForm::Named,
+                true,
+            ),
+            argument(
+                "summary",
+                "the line that agents see",
+                ArgumentForm::Named,
+                true,
+            ),
+            argument(
+                "body",
+                "the text that recall returns",
+                ArgumentForm::Text,
+                true,
+            ),
+            AGENT_ID,
+            RUN_ID,
+            argument("tag", "tag", ArgumentForm::Repeated, false),
+            argument(
+                "id",
+                "entry to replace; without it, a new one",
+                ArgumentForm::Named,
+                false,
+            ),
+            CWD,
+        ],
+    },
+    OperationSpec {
+        name: "forget",
+        title: "remove an entry",
+        arguments: &[ID, AGENT_ID, CWD],
+    },
+    OperationSpec {
+        name: "move",
+        title: "give an entry another scope",
+        arguments: &[ID, SCOPE, AGENT_ID, RUN_ID, CWD],
+    },
+    OperationSpec {
+        name: "reset",
+        title: "bring the entries of a scope back to a recorded set",
+        arguments: &[
+            argument(
+                "to",
+                "directory of the recorded entries",
+                ArgumentForm::Record,
+                true,
+            ),
+            argument(
+                "scope",
+                "agent (default) or global",
+                ArgumentForm::Named,
+                false,
+            ),
+            argument(
+                "agent-id",
+                "agent whose entries are reset",
+                ArgumentForm::Named,
+                false,
+            ),
+        ],
+    },
+];
+
+/// Returns what a request says of an entry as it is to be.
+fn put_request(request: &OperationRequest) -> Result<PutRequest> {
+    let scope = request.required("scope")?;
+    let text = |name: &str| request.value(name).unwrap_or_default().to_string();
+    Ok(PutRequest {
+        scope: scope
+            .parse()
+            .map_err(|hint: String| unknown_scope(scope, hint))?,
+        kind: text("kind"),
+        summary: text("summary"),
+        body: text("body"),
+        agent_id: request.value("agent-id").map(str::to_string),
+        run_id: request.value("run-id").map(str::to_string),
+        tags: request.values("tag").to_vec(),
+        id: request.value("id").map(str::to_string),
+        directory: request.value("cwd").map(PathBuf::from),
+    })
+}
+
+fn unknown_scope(scope: &str, hint: String) -> Error {
+    Error::new(ErrorKind::User, format!("no scope {scope}")).with_hint(hint)
+}
+
+/// Returns the directory whose entries a request resets: the global one only where it is named.
+fn reset_place(request: &OperationRequest) -> Result<Place> {
+    let scope = request.value("scope").unwrap_or(Scope::Agent.as_str());
+    let agent = request.value("agent-id");
+    let (scope, segment) = match (scope, agent) {
+        ("global", None) => (Scope::Global, ""),
+        ("agent", Some(agent)) if is_segment(agent) => (Scope::Agent, agent),
+        _ => {
+            let message = "a reset needs an agent-id, or the scope global";
+            return Err(Error::new(ErrorKind::User, message));
+        }
+    };
+    Ok(Place {
+        scope,
+        segment: segment.to_string(),
+    })
+}

@@ -1,0 +1,175 @@
+//! Ranking of entries by the words of a query, as the agents' own program ranks them.
+
+use unicode_segmentation::UnicodeSegmentation;
+
+use super::entry::Entry;
+
+/// How much a word counts that occurs more often in an entry.
+const K1: f64 = 1.5;
+
+/// How much a long entry is held against it.
+const B: f64 = 0.75;
+
+/// What a tag adds that is in the query.
+const TAG_BOOST: f64 = 1.0;
+
+/// How entries are ranked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RankingMode {
+    /// As the agents' own program does.
+    Bm25,
+    /// With words of all scripts, and tags of several words.
+    Better,
+}
+
+impl RankingMode {
+    /// The word for documents.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            RankingMode::Bm25 => "bm25",
+            RankingMode::Better => "better",
+        }
+    }
+
+    /// Calls `take` with each word of a text that counts, in lower case.
+    fn for_each_word(self, text: &str, take: &mut dyn FnMut(&str)) {
+        let lower = text.to_lowercase();
+        let mut take_word = |word: &str| {
+            if word.len() >= 2 && !is_stop_word(word) {
+                take(word);
+            }
+        };
+        let is_separator = |it: char| !it.is_ascii_lowercase() && !it.is_ascii_digit();
+        match self {
+            RankingMode::Bm25 => lower.split(is_separator).for_each(&mut take_word),
+            RankingMode::Better => lower.unicode_words().for_each(&mut take_word),
+        }
+    }
+
+    /// Returns the words of a text that count, in lower case.
+    pub fn words(self, text: &str) -> Vec<String> {
+        let mut words = Vec::new();
+        self.for_each_word(text, &mut |word| words.push(word.to_string()));
+        words
+    }
+
+    /// Whether a text, apart from the case of its letters, is one word that counts.
+    pub fn is_word(self, text: &str) -> bool {
+        self.words(text) == [text.to_lowercase()]
+    }
+
+    /// Returns what the tags of an entry add to its score.
+    fn tag_boost(self, entry: &Entry, query: &[String]) -> f64 {
+        let is_in_query = |word: &String| query.contains(word);
+        let count = match self {
+            RankingMode::Bm25 => {
+                let tags: Vec<String> = entry.tags.iter().map(|tag| tag.to_lowercase()).collect();
+                query.iter().filter(|word| tags.contains(word)).count()
+            }
+            RankingMode::Better => {
+                let tags = entry.tags.iter().map(|tag| self.words(tag));
+                tags.filter(|words| !words.is_empty() && words.iter().all(is_in_query))
+                    .count()
+            }
+        };
+        count as f64 * TAG_BOOST
+    }
+}
+
+/// Whether a word says nothing about an entry.
+fn is_stop_word(word: &str) -> bool {
+    matches!(
+        word,
+        "a" | "an"
+            | "and"
+            | "are"
+            | "as"
+            | "at"
+            | "be"
+            | "by"
+            | "for"
+            | "from"
+            | "has"
+            | "have"
+            | "i"
+            | "in"
+            | "is"
+            | "it"
+            | "of"
+            | "on"
+            | "or"
+            | "that"
+            | "the"
+            | "this"
+            | "to"
+            | "was"
+            | "were"
+            | "with"
+            | "you"
+            | "your"
+            | "we"
+            | "our"
+    )
+}
+
+/// How often the words of a query are in an entry.
+struct WordCounts {
+    /// For each word of the query.
+    of_query: Vec<u32>,
+    /// Number of all words of the entry, at least 1.
+    total: usize,
+}
+
+impl WordCounts {
+    fn new(entry: &Entry, query: &[String], mode: RankingMode) -> WordCounts {
+        let mut of_query = vec![0; query.len()];
+        let mut total = 0;
+        let mut add = |word: &str| {
+            total += 1;
+            for (count, wanted) in of_query.iter_mut().zip(query) {
+                *count += u32::from(wanted == word);
+            }
+        };
+        mode.for_each_word(&entry.summary, &mut add);
+        mode.for_each_word(&entry.body, &mut add);
+        for tag in &entry.tags {
+            mode.for_each_word(tag, &mut add);
+        }
+        WordCounts {
+            of_query,
+            total: total.max(1),
+        }
+    }
+}
+
+/// Ranks entries: returns the position of each that has a word of the query, with its score, the best
+/// first; equal ones keep their order. How frequent a word is counts among these entries only.
+pub fn rank(entries: &[&Entry], query: &str, mode: RankingMode) -> Vec<(usize, f64)> {
+    let words = mode.words(query);
+    let counts = entries.iter().map(|it| WordCounts::new(it, &words, mode));
+    let counts: Vec<WordCounts> = counts.collect();
+    let count = counts.len() as f64;
+    let total: usize = counts.iter().map(|it| it.total).sum();
+    let average = total as f64 / count;
+    let frequency_weights = (0..words.len()).map(|word| {
+        let with_word = counts.iter().filter(|it| it.of_query[word] > 0).count() as f64;
+        (1.0 + (count - with_word + 0.5) / (with_word + 0.5)).ln()
+    });
+    let frequency_weights: Vec<f64> = frequency_weights.collect();
+    let score = |(entry, counts): (&&Entry, &WordCounts)| -> f64 {
+        let length_weight = K1 * (1.0 - B + B * counts.total as f64 / average);
+        let of_words = counts
+            .of_query
+            .iter()
+            .zip(&frequency_weights)
+            .map(|(of_word, weight)| {
+                let of_word = f64::from(*of_word);
+                weight * (of_word * (K1 + 1.0)) / (of_word + length_weight)
+            });
+        of_words.sum::<f64>() + mode.tag_boost(entry, &words)
+    };
+    let scores = entries.iter().zip(&counts).map(score).enumerate();
+    let mut ranked: Vec<(usize, f64)> = scores.filter(|(_, score)| *score > 0.0).collect();
+    ranked.sort_by(|(_, one), (_, other)| other.total_cmp(one));
+    ranked
+}

@@ -1,0 +1,207 @@
+//! The entries below a directory, as the agents' own program loads them, and the files that it leaves
+//! out.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use super::entry::{Entry, LoadFault, Place, Scope, parse_entry};
+use super::ids::{is_entry_id, is_segment};
+use crate::base::error::{Error, Result};
+use crate::layouts::MemoryFiles;
+use crate::transport::{FileMetadata, MemoryObject, SpecialFile};
+
+/// A file whose name is that of an entry.
+#[derive(Clone, Debug)]
+pub struct EntryFile {
+    /// Its path below the directory of the memory.
+    pub path: PathBuf,
+    /// The id in its name.
+    pub name_id: String,
+    /// The directory that it is in.
+    pub place: Place,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// When it was changed, in nanoseconds since 1970.
+    pub modified: i64,
+    /// The entry, if agents see it.
+    pub entry: std::result::Result<Entry, LoadFault>,
+}
+
+/// A file whose name is that of an entry, before it is read.
+pub struct ListedFile {
+    pub path: PathBuf,
+    pub name_id: String,
+    pub metadata: FileMetadata,
+}
+
+/// The names of a directory of entries.
+#[derive(Default)]
+pub struct ListedPlace {
+    /// Those of entries, in ascending order.
+    pub files: Vec<ListedFile>,
+    /// Markdown files that have other names, so that they are left out.
+    pub odd_names: Vec<PathBuf>,
+    /// Why names could not be looked at.
+    pub unread: Vec<Error>,
+}
+
+/// Lists the entries of a directory.
+///
+/// # Errors
+/// It cannot be read. One that does not exist is empty.
+pub fn list_place(files: &MemoryFiles, place: &Place) -> Result<ListedPlace> {
+    let mut listed = ListedPlace::default();
+    let directory = place.directory();
+    for page in files.list(&directory)?.into_iter().flatten() {
+        for entry in page? {
+            let path = directory.join(&entry.name);
+            let Some(stem) = entry.name.to_str().and_then(|it| it.strip_suffix(".md")) else {
+                continue;
+            };
+            match entry.object {
+                Ok(MemoryObject::File(_)) if !is_entry_id(stem) => listed.odd_names.push(path),
+                Ok(MemoryObject::File(metadata)) => listed.files.push(ListedFile {
+                    name_id: stem.to_string(),
+                    path,
+                    metadata,
+                }),
+                Ok(_) => {}
+                Err(error) => listed.unread.push(error.into()),
+            }
+        }
+    }
+    listed
+        .files
+        .sort_by(|one, other| one.name_id.cmp(&other.name_id));
+    listed.odd_names.sort();
+    Ok(listed)
+}
+
+/// Lists the directories that entries can be in, in the order in which they are read, and those of
+/// agents and runs that have other names.
+///
+/// # Errors
+/// The directories cannot be read.
+pub fn list_places(files: &MemoryFiles) -> Result<(Vec<Place>, Vec<PathBuf>)> {
+    let mut places = vec![Place {
+        scope: Scope::Global,
+        segment: String::new(),
+    }];
+    let mut odd = Vec::new();
+    for scope in [Scope::Agent, Scope::Run] {
+        let directory = Path::new(scope.directory());
+        let mut segments = Vec::new();
+        for page in files.list(directory)?.into_iter().flatten() {
+            for entry in page? {
+                if !matches!(
+                    &entry.object,
+                    Ok(MemoryObject::Special(SpecialFile::Directory))
+                ) {
+                    continue;
+                }
+                match entry.name.to_str().filter(|name| is_segment(name)) {
+                    Some(name) => segments.push(name.to_string()),
+                    None => odd.push(directory.join(&entry.name)),
+                }
+            }
+        }
+        segments.sort();
+        places.extend(segments.into_iter().map(|segment| Place { scope, segment }));
+    }
+    odd.sort();
+    Ok((places, odd))
+}
+
+/// All entries of a memory.
+#[derive(Default)]
+pub struct Store {
+    /// The files whose names are those of entries, in the order in which they are read.
+    pub files: Vec<EntryFile>,
+    /// The files that agents see, each by its position: of several with one id, the last one at the
+    /// place of the first.
+    visible: Vec<usize>,
+    /// Directories of agents and runs that are left out for their names.
+    pub odd_directories: Vec<PathBuf>,
+    /// Markdown files that are left out for their names.
+    pub odd_names: Vec<PathBuf>,
+    /// Why files could not be read.
+    pub unread: Vec<Error>,
+}
+
+impl Store {
+    /// Reads the entries below a directory.
+    ///
+    /// # Errors
+    /// A directory cannot be read.
+    pub fn load(files: &MemoryFiles) -> Result<Store> {
+        let (places, odd_directories) = list_places(files)?;
+        let mut store = Store {
+            odd_directories,
+            ..Store::default()
+        };
+        for place in places {
+            let listed = list_place(files, &place)?;
+            store.odd_names.extend(listed.odd_names);
+            store.unread.extend(listed.unread);
+            let (read, unread) = read_listed(files, &place, listed.files);
+            store.files.extend(read);
+            store.unread.extend(unread);
+        }
+        let mut positions: HashMap<&str, usize> = HashMap::new();
+        for (number, file) in store.files.iter().enumerate() {
+            let Ok(entry) = &file.entry else { continue };
+            let position = *positions.entry(&entry.id).or_insert_with(|| {
+                store.visible.push(number);
+                store.visible.len() - 1
+            });
+            store.visible[position] = number;
+        }
+        Ok(store)
+    }
+
+    /// Returns the entries that agents see, with their files.
+    pub fn entries(&self) -> impl Iterator<Item = (&EntryFile, &Entry)> {
+        self.visible.iter().filter_map(|number| {
+            let file = &self.files[*number];
+            file.entry.as_ref().ok().map(|entry| (file, entry))
+        })
+    }
+
+    /// Returns the entry with an id, if agents see one.
+    pub fn find(&self, id: &str) -> Option<(&EntryFile, &Entry)> {
+        self.entries().find(|(_, entry)| entry.id == id)
+    }
+
+    /// Returns all files whose entry has an id.
+    pub fn files_of(&self, id: &str) -> impl Iterator<Item = &EntryFile> {
+        let has_id = move |file: &&EntryFile| file.entry.as_ref().is_ok_and(|it| it.id == id);
+        self.files.iter().filter(has_id)
+    }
+}
+
+/// Reads the files of a directory; those that are gone by now are left out.
+pub fn read_listed(
+    files: &MemoryFiles,
+    place: &Place,
+    listed: Vec<ListedFile>,
+) -> (Vec<EntryFile>, Vec<Error>) {
+    let paths = listed.iter().map(|it| (it.path.as_path(), &it.metadata));
+    let contents = files.read_all(&paths.collect::<Vec<_>>());
+    let mut read = Vec::new();
+    let mut unread = Vec::new();
+    for (file, content) in listed.into_iter().zip(contents) {
+        match content {
+            Ok(Some(bytes)) => read.push(EntryFile {
+                entry: parse_entry(&bytes, place),
+                place: place.clone(),
+                path: file.path,
+                name_id: file.name_id,
+                modified: file.metadata.stamp.modified,
+                bytes,
+            }),
+            Ok(None) => {}
+            Err(error) => unread.push(error),
+        }
+    }
+    (read, unread)
+}
