@@ -5,27 +5,33 @@ use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::Mode;
 use serde::Serialize;
 
 use super::output::{Document, Printer, dim, format_count, heading};
 use super::{CommandContext, CommandResult};
+use crate::base::clock::SystemClock;
 use crate::base::digest::Digest;
 use crate::base::durable::OperatorDirectory;
 use crate::base::error::{Error, ErrorKind, PathContext, Result};
 use crate::base::invocation::Invocation;
 use crate::config::{Config, ConfigEnvironment};
 use crate::engine::archive_id_line;
+use crate::layouts::{Layouts, MemoryFiles};
 use crate::lint::TEMPLATE;
+use crate::transport::local::LocalTransport;
 
 /// Arguments of `init`.
 #[derive(Debug, clap::Args)]
 pub(super) struct InitArgs {
-    /// Memories, or directories with a MEMORY.md, that become agents; without any, an example agent
+    /// Memories, or directories with a MEMORY.md or a known layout, that become agents; without any, an
+    /// example agent
     #[arg(value_name = "PATH")]
     paths: Vec<PathBuf>,
-    /// Also takes the agents in ~/.openclaw/workspace*, ~/.clawdbot and ~/clawd
+    /// Also takes the agents in ~/.openclaw/workspace*, ~/.clawdbot, ~/clawd, /data/memory, ./memory and
+    /// ./.memory
     #[arg(long)]
     discover: bool,
     /// Shows the files; writes nothing
@@ -39,6 +45,9 @@ const MEMORY_FILE_NAME: &str = "MEMORY.md";
 /// Directories below the home in which agents usually are; `*` at the end stands for any characters.
 const USUAL_HOMES: [&str; 3] = [".openclaw/workspace*", ".clawdbot", "clawd"];
 
+/// Directories in which memories of several files usually are, from the working directory.
+const USUAL_MEMORY_DIRECTORIES: [&str; 3] = ["/data/memory", "memory", ".memory"];
+
 /// Maximum length of an agent's name that is made of its directory.
 const MAX_NAME_LENGTH: usize = 40;
 
@@ -46,7 +55,36 @@ const MAX_NAME_LENGTH: usize = 40;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct ProposedAgent {
     agent: String,
+    /// Its file, or the directory of its layout.
     memory: PathBuf,
+    /// The layout of a memory of several files.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    layout: Option<&'static str>,
+}
+
+/// A memory that can become that of an agent.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct FoundMemory {
+    path: PathBuf,
+    layout: Option<&'static str>,
+}
+
+impl FoundMemory {
+    /// The directory that gives the agent its name.
+    fn named_directory(&self) -> Option<&Path> {
+        let is_usual = |path: &Path| {
+            let name = path.file_name().unwrap_or_default();
+            self.layout.is_some() && (name == "memory" || name == ".memory")
+        };
+        let directory = match self.layout {
+            Some(_) => Some(self.path.as_path()),
+            None => self.path.parent(),
+        };
+        directory.map(|it| match it.parent() {
+            Some(parent) if is_usual(it) && parent.file_name().is_some() => parent,
+            _ => it,
+        })
+    }
 }
 
 /// A file that is, or would be, written.
@@ -98,7 +136,8 @@ impl Document for InitDocument {
 pub(super) fn run(context: &mut CommandContext<'_>, args: &InitArgs) -> CommandResult {
     let env = &context.environment.env;
     let config = new_config_path(context)?;
-    let Proposal { agents, left_out } = propose_agents(args, &config, env)?;
+    let layouts = context.environment.layouts;
+    let Proposal { agents, left_out } = propose_agents(args, &config, env, layouts)?;
     let files = new_files(&config, &agents, None);
     let parsed = check_config(&config, &files, &agents, env)?;
     let written = find_written_baselines(&files, &config)?;
@@ -226,26 +265,34 @@ struct Proposal {
 ///
 /// # Errors
 /// A path that the operator named cannot be an agent, or no agent is found.
-fn propose_agents(args: &InitArgs, config: &Path, env: &ConfigEnvironment) -> Result<Proposal> {
-    let mut memories = Vec::new();
+fn propose_agents(
+    args: &InitArgs,
+    config: &Path,
+    env: &ConfigEnvironment,
+    layouts: Layouts,
+) -> Result<Proposal> {
+    let mut memories: Vec<FoundMemory> = Vec::new();
     let mut left_out = Vec::new();
     for path in &args.paths {
-        let memory = find_memory(&env.resolve(path)).ok_or_else(|| {
+        let memory = find_memory(&env.resolve(path), layouts).ok_or_else(|| {
             let path = path.display();
             let message = format!("{path} is neither a memory nor a directory with one");
+            let names: Vec<&str> = layouts.names().collect();
             Error::new(ErrorKind::User, message).with_hint(format!(
-                "name a file, or a directory with a {MEMORY_FILE_NAME}"
+                "name a file, or a directory with a {MEMORY_FILE_NAME} or with the layout {}",
+                names.join(", ")
             ))
         })?;
         memories.push(memory.map_err(|error| error.with_hint("nothing was written"))?);
     }
     if let Some(home) = env.home.as_ref().filter(|_| args.discover) {
-        let found = usual_directories(home).into_iter();
-        for memory in found.filter_map(|directory| find_memory(&directory)) {
+        let of_layouts = USUAL_MEMORY_DIRECTORIES.map(|it| env.cwd.join(it));
+        let found = usual_directories(home).into_iter().chain(of_layouts);
+        for memory in found.filter_map(|directory| find_memory(&directory, layouts)) {
             match memory {
                 Ok(memory) if can_be_named(&memory, config, env) => memories.push(memory),
                 Ok(memory) => {
-                    let memory = memory.display();
+                    let memory = memory.path.display();
                     left_out.push(format!("{memory}: a config cannot name it"));
                 }
                 Err(error) => left_out.push(error.message().to_string()),
@@ -264,14 +311,18 @@ fn propose_agents(args: &InitArgs, config: &Path, env: &ConfigEnvironment) -> Re
     }
     if memories.is_empty() {
         let home = env.home.clone().unwrap_or_else(|| env.cwd.clone());
-        memories.push(home.join("agents/my-agent").join(MEMORY_FILE_NAME));
+        memories.push(FoundMemory {
+            path: home.join("agents/my-agent").join(MEMORY_FILE_NAME),
+            layout: None,
+        });
     }
     let mut seen = BTreeSet::new();
     memories.retain(|memory| seen.insert(memory.clone()));
     let mut names = BTreeSet::new();
     let agents = memories.into_iter().map(|memory| ProposedAgent {
         agent: unique_name(&memory, &mut names),
-        memory,
+        memory: memory.path,
+        layout: memory.layout,
     });
     Ok(Proposal {
         agents: agents.collect(),
@@ -281,10 +332,11 @@ fn propose_agents(args: &InitArgs, config: &Path, env: &ConfigEnvironment) -> Re
 
 /// Whether a config can name a memory: the name of its directory, which an agent may have chosen, can
 /// contain line breaks, control characters and comments.
-fn can_be_named(memory: &Path, config: &Path, env: &ConfigEnvironment) -> bool {
+fn can_be_named(memory: &FoundMemory, config: &Path, env: &ConfigEnvironment) -> bool {
     let agent = ProposedAgent {
         agent: unique_name(memory, &mut BTreeSet::new()),
-        memory: memory.to_path_buf(),
+        memory: memory.path.clone(),
+        layout: memory.layout,
     };
     let agents = [agent];
     parse_new_config(config, &new_files(config, &agents, None), &agents, env).is_some()
@@ -295,14 +347,35 @@ fn can_be_named(memory: &Path, config: &Path, env: &ConfigEnvironment) -> bool {
 ///
 /// # Errors
 /// The memory itself is a symlink, or its directory cannot be resolved.
-fn find_memory(path: &Path) -> Option<Result<PathBuf>> {
+fn find_memory(path: &Path, layouts: Layouts) -> Option<Result<FoundMemory>> {
     let inside = path.join(MEMORY_FILE_NAME);
     let memory = if inside.is_file() || inside.is_symlink() {
         inside
+    } else if path.is_dir() {
+        return find_layout(path, layouts);
     } else {
         path.is_file().then(|| path.to_path_buf())?
     };
-    Some(real_memory_path(&memory))
+    Some(real_memory_path(&memory).map(|path| FoundMemory { path, layout: None }))
+}
+
+/// Returns a directory that has a layout.
+fn find_layout(directory: &Path, layouts: Layouts) -> Option<Result<FoundMemory>> {
+    let path = match fs::canonicalize(directory).with_path("resolve", directory) {
+        Ok(path) => path,
+        Err(error) => return Some(Err(error)),
+    };
+    let transport = Arc::new(LocalTransport::new(Arc::new(SystemClock)));
+    let files = MemoryFiles::new(transport, &path);
+    let mut layouts = layouts.0.iter();
+    let layout = layouts.find_map(|layout| match layout.detect(&files) {
+        Ok(evidence) => evidence.map(|_| Ok(layout.name())),
+        Err(error) => Some(Err(error)),
+    })?;
+    Some(layout.map(|layout| FoundMemory {
+        path,
+        layout: Some(layout),
+    }))
 }
 
 fn real_memory_path(memory: &Path) -> Result<PathBuf> {
@@ -343,8 +416,8 @@ fn usual_directories(home: &Path) -> Vec<PathBuf> {
 }
 
 /// Returns a name for the agent of a memory that no other agent has, and records it.
-fn unique_name(memory: &Path, names: &mut BTreeSet<String>) -> String {
-    let directory = memory.parent().and_then(Path::file_name);
+fn unique_name(memory: &FoundMemory, names: &mut BTreeSet<String>) -> String {
+    let directory = memory.named_directory().and_then(Path::file_name);
     let text = directory.map_or(String::new(), |it| it.to_string_lossy().into_owned());
     let kept: String = text
         .trim_start_matches('.')
@@ -384,11 +457,17 @@ fn new_files(
     }
     let directory = config.parent().unwrap_or(Path::new("/")).join("baselines");
     let mut files = Vec::new();
-    for ProposedAgent { agent, memory } in agents {
-        let baseline = format!("{agent}-MEMORY.md");
-        let memory = memory.display();
+    for agent in agents {
+        let (name, memory) = (&agent.agent, agent.memory.display());
+        if let Some(layout) = agent.layout {
+            text.push_str(&format!(
+                "\n[{name}]\nlayout={layout}\nmemory_dir={memory}\n"
+            ));
+            continue;
+        }
+        let baseline = format!("{name}-MEMORY.md");
         text.push_str(&format!(
-            "\n[{agent}]\nmemory_file={memory}\nbaseline={baseline}\n"
+            "\n[{name}]\nmemory_file={memory}\nbaseline={baseline}\n"
         ));
         files.push(NewFileItem {
             path: directory.join(baseline),
@@ -412,9 +491,13 @@ fn check_config(
     env: &ConfigEnvironment,
 ) -> Result<Config> {
     parse_new_config(path, files, agents, env).ok_or_else(|| {
-        let odd = agents
-            .iter()
-            .find(|it| !can_be_named(&it.memory, path, env));
+        let odd = agents.iter().find(|it| {
+            let memory = FoundMemory {
+                path: it.memory.clone(),
+                layout: it.layout,
+            };
+            !can_be_named(&memory, path, env)
+        });
         let what = odd.map_or_else(String::new, |it| format!(" {}", it.memory.display()));
         let message = format!("cannot name the memory{what} in a config; nothing was written");
         Error::new(ErrorKind::User, message)
@@ -465,7 +548,11 @@ mod tests {
     #[test]
     fn names_of_agents_are_valid_and_unique() {
         let mut names = BTreeSet::new();
-        let mut name = |path: &str| unique_name(Path::new(path), &mut names);
+        let mut name_of = |path: &str, layout| {
+            let path = path.into();
+            unique_name(&FoundMemory { path, layout }, &mut names)
+        };
+        let mut name = |path: &str| name_of(path, None);
         let found = [
             name("/home/a/.openclaw/workspace-ops/MEMORY.md"),
             name("/home/a/.clawdbot/MEMORY.md"),
@@ -477,5 +564,11 @@ mod tests {
             found,
             ["workspace-ops", "clawdbot", "my-bot", "clawdbot-2", "agent"]
         );
+        let found = [
+            name_of("/srv/web/.memory", Some("drover")),
+            name_of("/data/notes", Some("drover")),
+            name_of("/memory", Some("drover")),
+        ];
+        assert_eq!(found, ["web", "notes", "memory"]);
     }
 }

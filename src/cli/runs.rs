@@ -540,8 +540,7 @@ pub(in crate::cli) fn run_operation(
         outcome: planned.outcome,
     };
     if !flags.dry_run {
-        context.print_note(&planned.message);
-        return apply_plan(
+        let kind = apply_plan(
             context,
             &engine,
             &plan,
@@ -549,7 +548,11 @@ pub(in crate::cli) fn run_operation(
             &signals,
             true,
             Some(&summary),
-        );
+        )?;
+        if kind.is_none() {
+            context.print_note(&planned.message);
+        }
+        return Ok(kind);
     }
     let refused = plan.skipped.iter().filter_map(|skipped| skipped.kind);
     let kind = refused.reduce(ErrorKind::more_serious);

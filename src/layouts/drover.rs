@@ -252,7 +252,7 @@ const fn argument(
 const ID: ArgumentSpec = argument("id", "id of the entry", ArgumentForm::Positional, true);
 const AGENT_ID: ArgumentSpec = argument(
     "agent-id",
-    "agent that asks; without it, the operator does",
+    "who asks; else the operator",
     ArgumentForm::Named,
     false,
 );
@@ -265,7 +265,7 @@ const RUN_ID: ArgumentSpec = argument(
 const SCOPE: ArgumentSpec = argument("scope", "global, agent or run", ArgumentForm::Named, true);
 const CWD: ArgumentSpec = argument(
     "cwd",
-    "directory whose instruction files are not to be changed; without it, every entry tagged so",
+    "where instruction files are; else every entry tagged so is one",
     ArgumentForm::Named,
     false,
 );

@@ -200,6 +200,31 @@ fn discover_writes_the_real_path_of_a_workspace() {
 }
 
 #[test]
+fn memory_with_a_layout_is_discovered() {
+    let site = Site::new();
+    fs::create_dir_all(site.path("home")).unwrap();
+    fs::create_dir_all(site.path(".memory/agents/web")).unwrap();
+    // An empty directory shows nothing.
+    fs::create_dir_all(site.path("memory/global")).unwrap();
+    let id = "01HF7YAT00AAAAAAAAAAAAAAAA";
+    let entry = format!("---\nid: {id}\nkind: user\nsummary: s\ncreatedAt: 1\n---\n\nbody\n");
+    site.write(&format!(".memory/agents/web/{id}.md"), entry);
+    let arguments = ["init", "--discover", "--config", "new/fleet.conf"];
+    let _ = site.run(arguments).assert_code(0);
+    let config = site.read("new/fleet.conf");
+    let root = site.path(".memory").canonicalize().unwrap();
+    let lines = format!("layout=drover\nmemory_dir={}\n", root.display());
+    assert!(config.contains(&lines), "{config}");
+    assert!(!config.contains("memory_file"), "{config}");
+    let check = ["config", "check", "--config", "new/fleet.conf"];
+    let _ = site.run(check).assert_code(0);
+    let ran = site.run(["init", "memory", "--config", "other/fleet.conf"]);
+    let _ = ran
+        .assert_code(2)
+        .assert_stderr_has("or with the layout drover");
+}
+
+#[test]
 fn linked_memory_is_not_written_into_a_config() {
     let site = Site::new();
     fs::create_dir_all(site.path("home/clawd")).unwrap();
