@@ -121,6 +121,7 @@ impl DirectMemory<'_> {
             let engine = self.engine(&directory)?;
             let stop = AtomicBool::new(false);
             let agents = [AGENT.to_string()];
+            let has_journal = !engine.runs().unrecorded_turns(&agents)?.is_empty();
             let recovered = engine
                 .runs()
                 .recover_interrupted_turns(&agents, &stop, &mut |_| {})?
@@ -131,7 +132,7 @@ impl DirectMemory<'_> {
                 let age = changed.ok().map(|it| now - DateTime::<Utc>::from(it));
                 age.is_some_and(|age| age > MIN_LEFT_AGE)
             };
-            let is_done = !recovered.is_empty() || is_old();
+            let is_done = has_journal || !recovered.is_empty() || is_old();
             let is_idle = engine.runs().unrecorded_turns(&agents)?.is_empty();
             drop(engine);
             if is_done && is_idle {

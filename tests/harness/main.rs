@@ -13,6 +13,7 @@ mod compaction;
 mod concurrent_runs;
 mod crash;
 mod directories;
+mod drover;
 #[path = "../support/earlier.rs"]
 mod earlier;
 #[path = "../support/edited_files.rs"]

@@ -5,9 +5,7 @@
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::LazyLock;
 
-use regex::Regex;
 use serde::Serialize;
 
 use super::ids::{is_entry_id, is_segment};
@@ -136,6 +134,9 @@ impl Entry {
     }
 }
 
+/// The lines around the mapping.
+const FENCE: &str = "---";
+
 /// The tag of the entries that instruction files are.
 pub const INSTRUCTIONS_TAG: &str = "instructions";
 
@@ -209,20 +210,28 @@ impl Place {
     }
 }
 
-/// The lines of dashes, as the agents' own program finds them, and what is between them.
-static FENCES: LazyLock<Option<Regex>> =
-    LazyLock::new(|| Regex::new(r"^---[\s\u{feff}]*\n((?s:.*?))\n---").ok());
-
-/// Splits a text into its mapping and what is behind it.
+/// Splits a text into its mapping and what is behind it: the mapping begins behind the first line of
+/// dashes and all blank lines that follow it.
 pub fn split_fences(text: &str) -> Option<(&str, &str)> {
-    let found = FENCES.as_ref()?.captures(text)?;
-    let (all, mapping) = (found.get(0)?, found.get(1)?);
-    Some((mapping.as_str(), &text[all.end()..]))
+    let rest = text.strip_prefix(FENCE)?;
+    let blank = rest.len() - rest.trim_start_matches(is_blank).len();
+    let line_ends = rest[..blank].rmatch_indices('\n').map(|(at, _)| at + 1);
+    // Blank lines belong to the mapping only where nothing else does.
+    line_ends.into_iter().find_map(|start| {
+        let end = rest[start..].find("\n---")?;
+        let behind = &rest[start + end + 1 + FENCE.len()..];
+        Some((&rest[start..start + end], behind))
+    })
+}
+
+/// Whether a character is white space in JavaScript.
+fn is_blank(char: char) -> bool {
+    char == '\u{feff}' || (char.is_whitespace() && char != '\u{85}')
 }
 
 /// Removes white space around a text, as JavaScript does.
 pub fn trim(text: &str) -> &str {
-    text.trim_matches(|it: char| it == '\u{feff}' || (it.is_whitespace() && it != '\u{85}'))
+    text.trim_matches(is_blank)
 }
 
 /// The length of a text in UTF-16 code units, in which its limits are.

@@ -3,6 +3,7 @@
 use unicode_segmentation::UnicodeSegmentation;
 
 use super::entry::Entry;
+use crate::base::threads::map_chunks_on_processors;
 
 /// How much a word counts that occurs more often in an entry.
 const K1: f64 = 1.5;
@@ -32,16 +33,26 @@ impl RankingMode {
     }
 
     /// Calls `take` with each word of a text that counts, in lower case.
-    fn for_each_word(self, text: &str, take: &mut dyn FnMut(&str)) {
-        let lower = text.to_lowercase();
+    fn for_each_word(self, text: &str, mut take: impl FnMut(&str)) {
+        let lower = if text.is_ascii() {
+            text.to_ascii_lowercase()
+        } else {
+            text.to_lowercase()
+        };
         let mut take_word = |word: &str| {
             if word.len() >= 2 && !is_stop_word(word) {
                 take(word);
             }
         };
-        let is_separator = |it: char| !it.is_ascii_lowercase() && !it.is_ascii_digit();
         match self {
-            RankingMode::Bm25 => lower.split(is_separator).for_each(&mut take_word),
+            RankingMode::Bm25 => {
+                // Words are of ASCII, so that each byte of another character separates them.
+                let is_separator = |it: &u8| !it.is_ascii_lowercase() && !it.is_ascii_digit();
+                let words = lower.as_bytes().split(is_separator);
+                words
+                    .filter_map(|word| std::str::from_utf8(word).ok())
+                    .for_each(&mut take_word);
+            }
             RankingMode::Better => lower.unicode_words().for_each(&mut take_word),
         }
     }
@@ -49,7 +60,7 @@ impl RankingMode {
     /// Returns the words of a text that count, in lower case.
     pub fn words(self, text: &str) -> Vec<String> {
         let mut words = Vec::new();
-        self.for_each_word(text, &mut |word| words.push(word.to_string()));
+        self.for_each_word(text, |word| words.push(word.to_string()));
         words
     }
 
@@ -146,8 +157,12 @@ impl WordCounts {
 /// first; equal ones keep their order. How frequent a word is counts among these entries only.
 pub fn rank(entries: &[&Entry], query: &str, mode: RankingMode) -> Vec<(usize, f64)> {
     let words = mode.words(query);
-    let counts = entries.iter().map(|it| WordCounts::new(it, &words, mode));
-    let counts: Vec<WordCounts> = counts.collect();
+    let count_chunk = |chunk: &[&Entry]| -> Vec<WordCounts> {
+        let counts = chunk.iter().map(|it| WordCounts::new(it, &words, mode));
+        counts.collect()
+    };
+    let counts = map_chunks_on_processors(entries, || count_chunk);
+    let counts: Vec<WordCounts> = counts.into_iter().flatten().collect();
     let count = counts.len() as f64;
     let total: usize = counts.iter().map(|it| it.total).sum();
     let average = total as f64 / count;
@@ -172,4 +187,73 @@ pub fn rank(entries: &[&Entry], query: &str, mode: RankingMode) -> Vec<(usize, f
     let mut ranked: Vec<(usize, f64)> = scores.filter(|(_, score)| *score > 0.0).collect();
     ranked.sort_by(|(_, one), (_, other)| other.total_cmp(one));
     ranked
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layouts::drover::{Kind, Scope};
+
+    fn entry(summary: &str, tags: &[&str]) -> Entry {
+        Entry {
+            id: "01HF7YAT00AAAAAAAAAAAAAAAA".to_string(),
+            scope: Scope::Global,
+            kind: Kind::User,
+            summary: summary.to_string(),
+            body: String::new(),
+            agent_id: None,
+            run_id: None,
+            tags: tags.iter().map(|tag| tag.to_string()).collect(),
+            created_ms: 0,
+            updated_ms: None,
+            unknown_lines: String::new(),
+        }
+    }
+
+    fn ranked(entries: &[Entry], query: &str, mode: RankingMode) -> Vec<(usize, f64)> {
+        rank(&entries.iter().collect::<Vec<_>>(), query, mode)
+    }
+
+    #[test]
+    fn scores_are_those_of_agents() {
+        let nine = "alpha bravo charlie delta echo foxtrot golf hotel india";
+        let entries = [
+            entry(nine, &["style"]),
+            entry(&format!("{nine} juliet kilo"), &[]),
+            entry(nine, &["Style"]),
+        ];
+        let score = 1.476926759627424;
+        let found = ranked(&entries, "style", RankingMode::Bm25);
+        assert_eq!(found, [(0, score), (2, score)]);
+        // Each word of the query counts, also twice.
+        let twice = ranked(&entries, "Style, style!", RankingMode::Bm25);
+        assert_eq!(twice, [(0, 2.0 * score), (2, 2.0 * score)]);
+    }
+
+    #[test]
+    fn words_of_agents_are_of_ascii() {
+        let words = |mode: RankingMode, text: &str| mode.words(text);
+        let text = "The café's code-review: x 42, naïve 茶道";
+        assert_eq!(
+            words(RankingMode::Bm25, text),
+            ["caf", "code", "review", "42", "na", "ve"]
+        );
+        assert_eq!(
+            words(RankingMode::Better, text),
+            ["café's", "code", "review", "42", "naïve", "茶", "道"]
+        );
+        assert!(RankingMode::Bm25.is_word("Style"));
+        assert!(!RankingMode::Bm25.is_word("code-review"));
+        assert!(!RankingMode::Bm25.is_word("the"));
+    }
+
+    #[test]
+    fn tags_of_several_words_rank_higher_where_asked() {
+        let entries = [
+            entry("code review", &[]),
+            entry("code review", &["code-review"]),
+        ];
+        let found = ranked(&entries, "review code", RankingMode::Better);
+        assert_eq!(found[0].0, 1);
+    }
 }

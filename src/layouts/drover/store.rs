@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use super::entry::{Entry, LoadFault, Place, Scope, parse_entry};
 use super::ids::{is_entry_id, is_segment};
 use crate::base::error::{Error, Result};
+use crate::base::threads::map_on_processors;
 use crate::layouts::MemoryFiles;
 use crate::transport::{FileMetadata, MemoryObject, SpecialFile};
 
@@ -185,23 +186,41 @@ pub fn read_listed(
     place: &Place,
     listed: Vec<ListedFile>,
 ) -> (Vec<EntryFile>, Vec<Error>) {
-    let paths = listed.iter().map(|it| (it.path.as_path(), &it.metadata));
-    let contents = files.read_all(&paths.collect::<Vec<_>>());
-    let mut read = Vec::new();
-    let mut unread = Vec::new();
-    for (file, content) in listed.into_iter().zip(contents) {
-        match content {
-            Ok(Some(bytes)) => read.push(EntryFile {
-                entry: parse_entry(&bytes, place),
-                place: place.clone(),
-                path: file.path,
-                name_id: file.name_id,
-                modified: file.metadata.stamp.modified,
-                bytes,
-            }),
-            Ok(None) => {}
+    let read: Vec<Result<Option<EntryFile>>> = if files.local_root().is_some() {
+        map_on_processors(listed, || {
+            |file: ListedFile| {
+                let content = files.read_all(&[(&file.path, &file.metadata)]).pop();
+                to_entry_file(place, file, content.unwrap_or(Ok(None)))
+            }
+        })
+    } else {
+        let paths = listed.iter().map(|it| (it.path.as_path(), &it.metadata));
+        let contents = files.read_all(&paths.collect::<Vec<_>>());
+        map_on_processors(listed.into_iter().zip(contents).collect(), || {
+            |(file, content)| to_entry_file(place, file, content)
+        })
+    };
+    let (mut entries, mut unread) = (Vec::new(), Vec::new());
+    for result in read {
+        match result {
+            Ok(entry) => entries.extend(entry),
             Err(error) => unread.push(error),
         }
     }
-    (read, unread)
+    (entries, unread)
+}
+
+fn to_entry_file(
+    place: &Place,
+    file: ListedFile,
+    content: Result<Option<Vec<u8>>>,
+) -> Result<Option<EntryFile>> {
+    Ok(content?.map(|bytes| EntryFile {
+        entry: parse_entry(&bytes, place),
+        place: place.clone(),
+        path: file.path,
+        name_id: file.name_id,
+        modified: file.metadata.stamp.modified,
+        bytes,
+    }))
 }
