@@ -47,11 +47,14 @@ impl RankingMode {
         match self {
             RankingMode::Bm25 => {
                 // Words are of ASCII, so that each byte of another character separates them.
-                let is_separator = |it: &u8| !it.is_ascii_lowercase() && !it.is_ascii_digit();
-                let words = lower.as_bytes().split(is_separator);
-                words
-                    .filter_map(|word| std::str::from_utf8(word).ok())
-                    .for_each(&mut take_word);
+                let mut start = None;
+                for (at, byte) in lower.bytes().chain([b' ']).enumerate() {
+                    if byte.is_ascii_lowercase() || byte.is_ascii_digit() {
+                        start.get_or_insert(at);
+                    } else if let Some(start) = start.take() {
+                        take_word(&lower[start..at]);
+                    }
+                }
             }
             RankingMode::Better => lower.unicode_words().for_each(&mut take_word),
         }
@@ -87,40 +90,45 @@ impl RankingMode {
     }
 }
 
+/// Maximum length of a stop word.
+const MAX_STOP_WORD_LENGTH: usize = 4;
+
 /// Whether a word says nothing about an entry.
 fn is_stop_word(word: &str) -> bool {
-    matches!(
-        word,
-        "a" | "an"
-            | "and"
-            | "are"
-            | "as"
-            | "at"
-            | "be"
-            | "by"
-            | "for"
-            | "from"
-            | "has"
-            | "have"
-            | "i"
-            | "in"
-            | "is"
-            | "it"
-            | "of"
-            | "on"
-            | "or"
-            | "that"
-            | "the"
-            | "this"
-            | "to"
-            | "was"
-            | "were"
-            | "with"
-            | "you"
-            | "your"
-            | "we"
-            | "our"
-    )
+    let is_short = word.len() <= MAX_STOP_WORD_LENGTH;
+    is_short
+        && matches!(
+            word,
+            "a" | "an"
+                | "and"
+                | "are"
+                | "as"
+                | "at"
+                | "be"
+                | "by"
+                | "for"
+                | "from"
+                | "has"
+                | "have"
+                | "i"
+                | "in"
+                | "is"
+                | "it"
+                | "of"
+                | "on"
+                | "or"
+                | "that"
+                | "the"
+                | "this"
+                | "to"
+                | "was"
+                | "were"
+                | "with"
+                | "you"
+                | "your"
+                | "we"
+                | "our"
+        )
 }
 
 /// How often the words of a query are in an entry.
