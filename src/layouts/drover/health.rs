@@ -225,7 +225,7 @@ const CONTROL: Check = check(
 const SECRET: Check = check(
     "secret",
     Bad,
-    "whoever reads the memory, its archive or a prompt has it",
+    "readers of the memory, of its archive and of prompts have it",
     "revoke it, and put the entry again without it",
 );
 
