@@ -718,3 +718,141 @@ fn interrupted_write_is_recovered_by_the_next() {
     let dotted = names.filter(|it| it.file_name().to_string_lossy().starts_with('.'));
     assert_eq!(dotted.count(), 1, "nothing else is left");
 }
+
+/// Runs a command on the agent `web`, which has the entries.
+fn run_on_agent(entries: &Entries, config: &Path, arguments: &[&str]) -> Output {
+    Command::new(PROGRAM_PATH)
+        .args(arguments)
+        .arg("--config")
+        .arg(config)
+        .env_clear()
+        .current_dir(entries.root())
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn operations_of_an_agent_are_planned_and_undone() {
+    let entries = Entries::new();
+    let fleet = tempfile::tempdir().unwrap();
+    fs::create_dir_all(fleet.path().join("baselines")).unwrap();
+    let record = fleet.path().join("record");
+    fs::create_dir(&record).unwrap();
+    let recorded = entry_text(
+        AGENT_ID,
+        "scope: agent\nkind: user\nsummary: recorded\nagentId: w\n",
+    );
+    fs::write(record.join(format!("{AGENT_ID}.md")), &recorded).unwrap();
+    let config = fleet.path().join("memory-shepherd.conf");
+    let root = entries.root().display();
+    let text = format!(
+        "[general]\nbaseline_dir=baselines\narchive_dir=archives\n[web]\nlayout=drover\nmemory_dir={root}\n"
+    );
+    fs::write(&config, text).unwrap();
+    let own = fs::read_to_string(entries.path("agents/w", AGENT_ID)).unwrap();
+    entries.write_text("global", AGENT_ID, &own);
+    entries.write_text(
+        "agents/w",
+        INSTRUCTIONS_ID,
+        &entry_text(
+            INSTRUCTIONS_ID,
+            "scope: agent\nkind: reference\nsummary: s\nagentId: w\ntags: [instructions]\n",
+        ),
+    );
+    entries.write(
+        "agents/w",
+        GLOBAL_ID,
+        "scope: agent\nkind: user\nsummary: extra\nagentId: w\n",
+    );
+    let record = record.to_str().unwrap();
+    let operations: &[(&[&str], &str, usize)] = &[
+        (
+            &[
+                "put",
+                "--scope",
+                "global",
+                "--kind",
+                "user",
+                "--summary",
+                "s",
+                "--body",
+                "b",
+            ],
+            "created",
+            1,
+        ),
+        (
+            &[
+                "put",
+                "--scope",
+                "agent",
+                "--agent-id",
+                "w",
+                "--kind",
+                "user",
+                "--summary",
+                "s",
+                "--body",
+                "b",
+                "--id",
+                AGENT_ID,
+            ],
+            "updated",
+            2,
+        ),
+        (&["forget", AGENT_ID], "removed", 2),
+        (&["move", OTHER_ID, "--scope", "global"], "moved", 2),
+        (&["reset", "--to", record, "--agent-id", "w"], "reset", 2),
+    ];
+    let before = read_tree(entries.root());
+    for (operation, outcome, writes) in operations {
+        let json = |verb: &str, rest: &[&str]| -> (Option<i32>, Value) {
+            let words = [&["memory", "web", verb], *operation, rest, &["--json"]].concat();
+            let ran = run_on_agent(&entries, &config, &words);
+            let document = serde_json::from_slice(&ran.stdout);
+            (
+                ran.status.code(),
+                document.unwrap_or_else(|error| panic!("{error}: {ran:?}")),
+            )
+        };
+        let (code, planned) = json("plan", &[]);
+        assert_eq!((code, &planned["outcome"]), (Some(0), &json!(outcome)));
+        assert_eq!(
+            planned["writes"].as_array().unwrap().len(),
+            *writes,
+            "{planned}"
+        );
+        assert_eq!(read_tree(entries.root()), before, "a plan changes nothing");
+        let hash = planned["plan"].as_str().unwrap();
+        let (code, applied) = json("apply", &["--plan", hash]);
+        assert_eq!(
+            (code, &applied["outcome"]),
+            (Some(0), &json!(outcome)),
+            "{applied}"
+        );
+        assert!(applied["run"].is_string());
+        assert_ne!(read_tree(entries.root()), before);
+        if *outcome == "reset" {
+            assert!(entries.path("agents/w", INSTRUCTIONS_ID).exists());
+            assert!(!entries.path("agents/w", GLOBAL_ID).exists());
+            let text = fs::read_to_string(entries.path("agents/w", AGENT_ID)).unwrap();
+            assert_eq!(text, recorded);
+        }
+        let undone = run_on_agent(&entries, &config, &["undo", "web"]);
+        assert_eq!(undone.status.code(), Some(0), "{undone:?}");
+        assert_eq!(read_tree(entries.root()), before, "{operation:?}");
+    }
+    // What the plan is bound to has moved.
+    let forget = ["memory", "web", "plan", "forget", OTHER_ID, "--json"];
+    let planned = run_on_agent(&entries, &config, &forget);
+    let planned: Value = serde_json::from_slice(&planned.stdout).unwrap();
+    let path = entries.path("agents/v", OTHER_ID);
+    fs::write(&path, own.replace(AGENT_ID, OTHER_ID)).unwrap();
+    let hash = planned["plan"].as_str().unwrap();
+    let apply = ["memory", "web", "apply", "forget", OTHER_ID, "--plan", hash];
+    assert_eq!(
+        run_on_agent(&entries, &config, &apply).status.code(),
+        Some(6)
+    );
+    assert!(path.exists());
+}
