@@ -305,7 +305,9 @@ pub enum ArgumentForm {
     Repeated,
     /// By its name; a command line also takes the file that holds it.
     Text,
-    /// By its name: a directory of this machine whose files the operation reads.
+    /// By its name: an absolute path of a directory of this machine.
+    Directory,
+    /// As [`ArgumentForm::Directory`], whose files the operation reads.
     Record,
 }
 

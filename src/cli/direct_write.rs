@@ -65,8 +65,11 @@ impl DirectMemory<'_> {
         create_directory(&directory, Mode::RWXU)?;
         let engine = self.engine(&directory)?;
         let applied = self.apply_with(&engine, request);
-        drop(engine);
-        close_journal(&directory)?;
+        // What a failed run has left unfinished is recovered from there by the next write.
+        if is_settled(&engine)? {
+            drop(engine);
+            close_journal(&directory)?;
+        }
         applied
     }
 
@@ -121,7 +124,7 @@ impl DirectMemory<'_> {
             let engine = self.engine(&directory)?;
             let stop = AtomicBool::new(false);
             let agents = [AGENT.to_string()];
-            let has_journal = !engine.runs().unrecorded_turns(&agents)?.is_empty();
+            let has_journal = !is_settled(&engine)?;
             let recovered = engine
                 .runs()
                 .recover_interrupted_turns(&agents, &stop, &mut |_| {})?
@@ -133,9 +136,8 @@ impl DirectMemory<'_> {
                 age.is_some_and(|age| age > MIN_LEFT_AGE)
             };
             let is_done = has_journal || !recovered.is_empty() || is_old();
-            let is_idle = engine.runs().unrecorded_turns(&agents)?.is_empty();
-            drop(engine);
-            if is_done && is_idle {
+            if is_done && is_settled(&engine)? {
+                drop(engine);
                 close_journal(&directory)?;
             }
         }
@@ -164,6 +166,12 @@ impl DirectMemory<'_> {
             layouts: self.layouts,
         }))
     }
+}
+
+/// Whether no run has left anything unfinished.
+fn is_settled(engine: &Engine) -> Result<bool> {
+    let unfinished = engine.runs().unrecorded_turns(&[AGENT.to_string()])?;
+    Ok(unfinished.is_empty())
 }
 
 /// Removes the directory of a run that has ended. Bytes that another program wrote while the run

@@ -1,5 +1,6 @@
 //! `drover`: the commands of the layout `drover` on a directory, without a config.
 
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -163,14 +164,16 @@ fn parse_agent_id(text: &str) -> Result<String, String> {
 pub(super) fn run(context: &mut CommandContext<'_>, args: &DroverArgs) -> CommandResult {
     let cwd = &context.environment.env.cwd;
     let root = args.dir.as_ref().map_or(cwd.clone(), |dir| cwd.join(dir));
+    // The operator may name a symlink; below it none is followed.
+    let root = fs::canonicalize(&root).unwrap_or(root);
     let transport = LocalTransport::new(Arc::new(SystemClock));
     let files = MemoryFiles::new(Arc::new(transport), &root);
     let now = args.now.unwrap_or_else(|| SystemClock.now());
     match &args.verb {
         DroverVerb::List { filter, limit } => {
-            let store = load(context, &files)?;
+            let store = Store::load(&files)?;
             let (view, limit) = (filter.to_view(), *limit);
-            context.print_answer(&ListDocument::new(&store, &view, limit))
+            print_answer_of(context, &store, &ListDocument::new(&store, &view, limit))
         }
         DroverVerb::Show { id } => show(context, &files, id),
         DroverVerb::Recall {
@@ -184,28 +187,30 @@ pub(super) fn run(context: &mut CommandContext<'_>, args: &DroverArgs) -> Comman
             } else {
                 RankingMode::Bm25
             };
-            let store = load(context, &files)?;
+            let store = Store::load(&files)?;
             let view = filter.to_view();
             let query = query.as_deref().unwrap_or_default();
-            context.print_answer(&RecallDocument::new(&store, &view, query, *limit, mode))
+            let document = RecallDocument::new(&store, &view, query, *limit, mode);
+            print_answer_of(context, &store, &document)
         }
         DroverVerb::Index {
             agent_id,
             max_entries,
             max_per_scope,
         } => {
-            let store = load(context, &files)?;
+            let store = Store::load(&files)?;
             let limits = IndexLimits {
                 max_entries: *max_entries,
                 max_per_scope: max_per_scope.unwrap_or(*max_entries),
             };
             let entries = store.entries().map(|(_, entry)| entry);
             let block = index_block(entries, agent_id.as_deref(), limits);
-            context.print_answer(&IndexDocument {
+            let document = IndexDocument {
                 text: block.text,
                 shown: block.shown,
                 cut: block.cut,
-            })
+            };
+            print_answer_of(context, &store, &document)
         }
         DroverVerb::Instructions {
             cwd: directory,
@@ -240,13 +245,18 @@ pub(super) fn run(context: &mut CommandContext<'_>, args: &DroverArgs) -> Comman
     }
 }
 
-/// Reads the entries; says which files could not be read.
-fn load(context: &mut CommandContext<'_>, files: &MemoryFiles) -> Result<Store> {
-    let store = Store::load(files)?;
+/// Prints an answer from entries, then which of their files could not be read.
+fn print_answer_of(
+    context: &mut CommandContext<'_>,
+    store: &Store,
+    document: &impl Document,
+) -> CommandResult {
+    context.print_document(document)?;
     for error in &store.unread {
-        context.print_warning(error.message());
+        context.print_error(error.message());
     }
-    Ok(store)
+    let kinds = store.unread.iter().map(Error::kind);
+    Ok(kinds.reduce(ErrorKind::more_serious))
 }
 
 /// Returns the bytes that make an id unlike others.
@@ -291,16 +301,6 @@ impl EntryItem {
     }
 }
 
-/// Returns the entries of a view, those changed last first, with their files.
-fn newest_first<'s>(store: &'s Store, view: &View) -> Vec<(&'s EntryFile, &'s Entry)> {
-    let mut seen: Vec<(&EntryFile, &Entry)> = store
-        .entries()
-        .filter(|(_, entry)| view.has(entry))
-        .collect();
-    seen.sort_by_key(|(_, entry)| std::cmp::Reverse(entry.recency()));
-    seen
-}
-
 /// The answer of `list`.
 #[derive(Serialize)]
 struct ListDocument {
@@ -311,7 +311,7 @@ struct ListDocument {
 
 impl ListDocument {
     fn new(store: &Store, view: &View, limit: usize) -> ListDocument {
-        let seen = newest_first(store, view).into_iter().take(limit);
+        let seen = view.newest_first(store.entries()).into_iter().take(limit);
         ListDocument {
             view: view.kind(),
             scopes: view.effective_scopes(),
@@ -348,7 +348,7 @@ impl Document for ShowDocument {
 }
 
 fn show(context: &mut CommandContext<'_>, files: &MemoryFiles, id: &str) -> CommandResult {
-    let store = load(context, files)?;
+    let store = Store::load(files)?;
     let Some((file, entry)) = store.find(id) else {
         return refuse(
             context,
@@ -361,10 +361,11 @@ fn show(context: &mut CommandContext<'_>, files: &MemoryFiles, id: &str) -> Comm
             },
         );
     };
-    context.print_answer(&ShowDocument {
+    let document = ShowDocument {
         entry: EntryItem::new(file, entry),
         body: entry.body.clone(),
-    })
+    };
+    print_answer_of(context, &store, &document)
 }
 
 /// The answer of `recall`.
@@ -398,7 +399,7 @@ impl RecallDocument {
         mode: RankingMode,
     ) -> RecallDocument {
         let hits: Vec<(&Entry, f64)> = if query.is_empty() {
-            let newest = newest_first(store, view).into_iter();
+            let newest = view.newest_first(store.entries()).into_iter();
             newest.map(|(_, entry)| (entry, 0.0)).collect()
         } else {
             let seen = store.entries().map(|(_, entry)| entry);

@@ -15,6 +15,9 @@ use crate::layouts::{ArgumentForm, ArgumentSpec, Layouts, OperationRequest, Oper
 /// Prefix of the ids of arguments that operations have.
 const ARGUMENT: &str = "argument:";
 
+/// Prefix of the ids of arguments that name a directory.
+const DIRECTORY: &str = "directory:";
+
 /// Prefix of the ids of arguments that name the file of a text.
 const FILE: &str = "file:";
 
@@ -27,6 +30,7 @@ pub(super) struct OperationArgs {
     /// Name of the operation.
     pub(super) operation: String,
     arguments: BTreeMap<String, Vec<String>>,
+    directories: BTreeMap<String, PathBuf>,
     /// The files that hold texts.
     files: BTreeMap<String, PathBuf>,
 }
@@ -42,6 +46,14 @@ impl OperationArgs {
         now: DateTime<FixedOffset>,
     ) -> Result<OperationRequest> {
         let mut arguments = self.arguments.clone();
+        for (name, path) in &self.directories {
+            let path = cwd.join(path);
+            let text = path.to_str().ok_or_else(|| {
+                let message = format!("{} is not UTF-8", path.display());
+                Error::new(ErrorKind::User, message)
+            })?;
+            arguments.insert(name.clone(), vec![text.to_string()]);
+        }
         for (name, path) in &self.files {
             arguments.insert(name.clone(), vec![read_text(&cwd.join(path))?]);
         }
@@ -77,6 +89,7 @@ impl FromArgMatches for OperationArgs {
         let mut args = OperationArgs {
             operation: operation.to_string(),
             arguments: BTreeMap::new(),
+            directories: BTreeMap::new(),
             files: BTreeMap::new(),
         };
         for id in matches.ids().map(clap::Id::as_str) {
@@ -84,6 +97,10 @@ impl FromArgMatches for OperationArgs {
                 let values = matches.get_many::<String>(id).into_iter().flatten();
                 args.arguments
                     .insert(name.to_string(), values.cloned().collect());
+            } else if let Some(name) = id.strip_prefix(DIRECTORY) {
+                let path = matches.get_one::<PathBuf>(id).cloned();
+                args.directories
+                    .insert(name.to_string(), path.unwrap_or_default());
             } else if let Some(name) = id.strip_prefix(FILE) {
                 let path = matches.get_one::<PathBuf>(id).cloned();
                 args.files
@@ -189,8 +206,13 @@ fn add_argument(command: Command, spec: &ArgumentSpec, is_required: bool) -> Com
         .allow_hyphen_values(spec.form != ArgumentForm::Positional);
     match spec.form {
         ArgumentForm::Positional => command.arg(base.required(is_required)),
-        ArgumentForm::Named | ArgumentForm::Record => {
-            command.arg(base.long(spec.name).required(is_required))
+        ArgumentForm::Named => command.arg(base.long(spec.name).required(is_required)),
+        ArgumentForm::Directory | ArgumentForm::Record => {
+            let directory = base
+                .id(format!("{DIRECTORY}{}", spec.name))
+                .long(spec.name)
+                .value_parser(clap::value_parser!(PathBuf));
+            command.arg(directory.required(is_required))
         }
         ArgumentForm::Repeated => {
             let repeated = base.long(spec.name).action(ArgAction::Append);

@@ -134,12 +134,32 @@ impl LayoutMemories {
         request: &OperationRequest,
     ) -> Result<PlannedOperation, PlanFailure> {
         request.check(memory.layout)?;
+        check_directories(memory.layout, request)?;
         let record = record_of(memory.layout, request).map(|path| {
             let transport = self.context.local_transport();
             MemoryFiles::new(transport, Path::new(path))
         });
         memory.layout.plan(&memory.files, record.as_ref(), request)
     }
+}
+
+/// Checks that the directories of this machine in a request are absolute: relative ones would begin
+/// where the program was started.
+fn check_directories(layout: &dyn Layout, request: &OperationRequest) -> Result<()> {
+    let specs = layout.operations().iter();
+    let spec = specs.filter(|spec| spec.name == request.operation);
+    for argument in spec.flat_map(|spec| spec.arguments) {
+        let is_directory = matches!(
+            argument.form,
+            ArgumentForm::Directory | ArgumentForm::Record
+        );
+        let path = request.value(argument.name).filter(|_| is_directory);
+        if let Some(path) = path.filter(|path| !Path::new(path).is_absolute()) {
+            let message = format!("{} is not an absolute path: {path}", argument.name);
+            return Err(Error::new(ErrorKind::User, message));
+        }
+    }
+    Ok(())
 }
 
 /// Returns the directory of this machine that an operation reads.

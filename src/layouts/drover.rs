@@ -145,10 +145,7 @@ impl Layout for DroverLayout {
         files: &MemoryFiles,
         now: DateTime<FixedOffset>,
     ) -> Result<Vec<HealthFinding>> {
-        let store = Store::load(files)?;
-        if let Some(error) = store.unread.first() {
-            return Err(error.clone());
-        }
+        let store = Store::load_whole(files)?;
         Ok(health::check_store(&store, files.local_root(), now))
     }
 
@@ -266,7 +263,7 @@ const SCOPE: ArgumentSpec = argument("scope", "global, agent or run", ArgumentFo
 const CWD: ArgumentSpec = argument(
     "cwd",
     "where instruction files are; else every entry tagged so is one",
-    ArgumentForm::Named,
+    ArgumentForm::Directory,
     false,
 );
 

@@ -131,7 +131,7 @@ fn check_after_write(scene: &Scene, write: &[&str]) -> CheckResult {
 }
 
 #[test]
-fn kill_at_any_call_of_a_direct_write_leaves_all_or_nothing() {
+fn kill_at_any_call_leaves_all_or_nothing() {
     if !can_trace() {
         return;
     }

@@ -707,6 +707,42 @@ fn health_names_each_fault() {
 }
 
 #[test]
+fn file_that_cannot_be_read_is_an_error_and_hides_no_other() {
+    let entries = Entries::new();
+    let huge = fs::File::create(entries.path("global", INSTRUCTIONS_ID)).unwrap();
+    huge.set_len((64 << 20) + 1).unwrap();
+    let name = entries.path("global", INSTRUCTIONS_ID);
+    for verb in [
+        &["list"][..],
+        &["recall", "tea"],
+        &["index"],
+        &["show", GLOBAL_ID],
+    ] {
+        let ran = entries.run(verb);
+        assert_eq!(ran.status.code(), Some(3), "{verb:?}: {ran:?}");
+        assert!(!ran.stdout.is_empty(), "{verb:?}");
+        let said = String::from_utf8(ran.stderr).unwrap();
+        assert!(said.contains("larger than 64 MiB"), "{said}");
+    }
+    // It may have the same id.
+    for verb in [&["health"][..], &["forget", GLOBAL_ID]] {
+        assert_eq!(entries.run(verb).status.code(), Some(3), "{verb:?}");
+    }
+    assert!(entries.path("global", GLOBAL_ID).exists());
+    fs::remove_file(name).unwrap();
+    // The directory itself may be named by a symlink.
+    let link = entries.root().join("link");
+    symlink(entries.root(), &link).unwrap();
+    let linked = Command::new(PROGRAM_PATH)
+        .args(["drover", "forget", GLOBAL_ID, "--dir"])
+        .arg(&link)
+        .env_clear()
+        .output()
+        .unwrap();
+    assert_eq!(linked.status.code(), Some(0), "{linked:?}");
+}
+
+#[test]
 fn interrupted_write_is_recovered_by_the_next() {
     let entries = Entries::new();
     // A directory that no run needs any more goes, a young one stays: its run may begin right now.
@@ -842,6 +878,15 @@ fn operations_of_an_agent_are_planned_and_undone() {
         assert_eq!(undone.status.code(), Some(0), "{undone:?}");
         assert_eq!(read_tree(entries.root()), before, "{operation:?}");
     }
+    // A record that does not exist is not an empty one; a relative path begins at the working directory.
+    let reset = ["memory", "web", "plan", "reset", "--agent-id", "w", "--to"];
+    let ran = run_on_agent(&entries, &config, &[&reset[..], &["absent"]].concat());
+    assert_eq!(ran.status.code(), Some(2), "{ran:?}");
+    let said = String::from_utf8(ran.stderr).unwrap();
+    assert!(said.contains("absent does not exist"), "{said}");
+    fs::create_dir(entries.root().join("here")).unwrap();
+    let ran = run_on_agent(&entries, &config, &[&reset[..], &["here"]].concat());
+    assert_eq!(ran.status.code(), Some(0), "{ran:?}");
     // What the plan is bound to has moved.
     let forget = ["memory", "web", "plan", "forget", OTHER_ID, "--json"];
     let planned = run_on_agent(&entries, &config, &forget);

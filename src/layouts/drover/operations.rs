@@ -11,6 +11,7 @@ use super::ids::{is_entry_id, is_segment, new_id};
 use super::prompt::{InstructionChain, InstructionSettings};
 use super::store::{EntryFile, Store, list_place, read_listed};
 use crate::base::digest::Digest;
+use crate::base::error::{Error, ErrorKind};
 use crate::layouts::{
     FileEdit, FileReadFault, MemoryFiles, OperationRequest, PlanFailure, PlannedOperation, Refusal,
 };
@@ -61,7 +62,7 @@ pub fn plan_put(
     request: &PutRequest,
     operation: &OperationRequest,
 ) -> Result<PlannedOperation, PlanFailure> {
-    let store = Store::load(files)?;
+    let store = Store::load_whole(files)?;
     let kind = check_request(request)?;
     let existing = request.id.as_deref().and_then(|id| store.find(id));
     if let Some((_, entry)) = existing {
@@ -293,7 +294,7 @@ pub fn plan_forget(
     agent_id: Option<&str>,
     directory: Option<&Path>,
 ) -> Result<PlannedOperation, PlanFailure> {
-    let store = Store::load(files)?;
+    let store = Store::load_whole(files)?;
     let Some((_, entry)) = store.find(id) else {
         return Ok(PlannedOperation {
             outcome: "unknown",
@@ -323,7 +324,7 @@ pub fn plan_move(
     to: &PutRequest,
     operation: &OperationRequest,
 ) -> Result<PlannedOperation, PlanFailure> {
-    let store = Store::load(files)?;
+    let store = Store::load_whole(files)?;
     let Some((file, entry)) = store.find(id) else {
         return Err(refuse("not_found", format!("no memory '{id}' to move.")));
     };
@@ -370,9 +371,9 @@ pub fn plan_reset(
     place: &Place,
 ) -> Result<PlannedOperation, PlanFailure> {
     let recorded = read_record(record, place)?;
-    let present = list_place(files, place)?;
-    let (present, unread) = read_listed(files, place, present.files);
-    if let Some(error) = unread.into_iter().next() {
+    let listed = list_place(files, place)?;
+    let (present, unread) = read_listed(files, place, listed.files);
+    if let Some(error) = listed.unread.into_iter().chain(unread).next() {
         return Err(error.into());
     }
     let names: BTreeSet<&str> = recorded.iter().map(|it| it.name_id.as_str()).collect();
@@ -419,12 +420,12 @@ fn is_instructions(file: &EntryFile) -> bool {
 
 /// Reads a recorded set of entries.
 fn read_record(record: &MemoryFiles, place: &Place) -> Result<Vec<EntryFile>, PlanFailure> {
-    let root = Place {
-        scope: place.scope,
-        segment: place.segment.clone(),
-    };
+    let pages = record.list(Path::new(""))?.ok_or_else(|| {
+        let message = format!("the record {} does not exist", record.root().display());
+        Error::new(ErrorKind::User, message)
+    })?;
     let mut recorded = Vec::new();
-    for page in record.list(Path::new(""))?.into_iter().flatten() {
+    for page in pages {
         for entry in page? {
             let path = PathBuf::from(&entry.name);
             let stem = entry.name.to_str().and_then(|it| it.strip_suffix(".md"));
@@ -433,9 +434,9 @@ fn read_record(record: &MemoryFiles, place: &Place) -> Result<Vec<EntryFile>, Pl
             };
             let bytes = record.read(&path)?.map_err(|fault| fault.to_error(&path))?;
             recorded.push(EntryFile {
-                entry: parse_entry(&bytes, &root),
+                entry: parse_entry(&bytes, place),
                 name_id: stem.to_string(),
-                place: root.clone(),
+                place: place.clone(),
                 modified: 0,
                 path,
                 bytes,

@@ -48,13 +48,14 @@ pub fn index_block<'e>(
         scopes: vec![Scope::Global, Scope::Agent],
         ..View::default()
     };
-    let newest_first = view.newest_first(entries);
+    let newest_first = view.newest_first(entries.map(|entry| ((), entry)));
     let mut text = String::from(
         "\n## Recalled memory\n\nOne line per memory. For the text of one: recall(query=\"...\", scopes=[...]).\n",
     );
     let (mut shown, mut cut) = (Vec::new(), Vec::new());
     for scope in [Scope::Global, Scope::Agent] {
-        let of_scope = newest_first.iter().filter(|entry| entry.scope == scope);
+        let entries = newest_first.iter().map(|(_, entry)| entry);
+        let of_scope = entries.filter(|entry| entry.scope == scope);
         let left = limits.max_entries.saturating_sub(shown.len());
         let limit = limits.max_per_scope.min(left);
         for (number, entry) in of_scope.enumerate() {

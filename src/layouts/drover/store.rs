@@ -160,6 +160,18 @@ impl Store {
         Ok(store)
     }
 
+    /// Reads the entries as [`Store::load`] does.
+    ///
+    /// # Errors
+    /// One of the files cannot be read.
+    pub fn load_whole(files: &MemoryFiles) -> Result<Store> {
+        let mut store = Store::load(files)?;
+        match store.unread.pop() {
+            Some(error) => Err(error),
+            None => Ok(store),
+        }
+    }
+
     /// Returns the entries that agents see, with their files.
     pub fn entries(&self) -> impl Iterator<Item = (&EntryFile, &Entry)> {
         self.visible.iter().filter_map(|number| {

@@ -76,9 +76,12 @@ impl View {
     }
 
     /// Returns the entries that the view has, the one changed last first; equal ones keep their order.
-    pub fn newest_first<'e>(&self, entries: impl Iterator<Item = &'e Entry>) -> Vec<&'e Entry> {
-        let mut seen: Vec<&Entry> = entries.filter(|entry| self.has(entry)).collect();
-        seen.sort_by_key(|entry| std::cmp::Reverse(entry.recency()));
+    pub fn newest_first<'e, T>(
+        &self,
+        entries: impl Iterator<Item = (T, &'e Entry)>,
+    ) -> Vec<(T, &'e Entry)> {
+        let mut seen: Vec<(T, &Entry)> = entries.filter(|(_, entry)| self.has(entry)).collect();
+        seen.sort_by_key(|(_, entry)| std::cmp::Reverse(entry.recency()));
         seen
     }
 }
