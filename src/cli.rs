@@ -189,11 +189,45 @@ struct ConsoleSetup {
 /// Result of a verb: the error kind that its answer stands for, if any.
 type CommandResult = Result<Option<ErrorKind>, CommandError>;
 
-/// Parses the command line.
-fn parse_arguments(arguments: &[OsString], layouts: Layouts) -> Result<Cli, clap::Error> {
-    let mut definition = arguments::examples::command_line(layouts);
-    let mut matches = definition.try_get_matches_from_mut(arguments)?;
-    Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut definition))
+/// Parses the command line. Its help lists the commands about layouts only where an agent has one.
+fn parse_arguments(arguments: &[OsString], environment: &Environment) -> Result<Cli, clap::Error> {
+    let mut definition = arguments::examples::command_line(environment.layouts);
+    let mut parsed = definition.try_get_matches_from_mut(arguments);
+    if let Err(error) = &parsed
+        && error.kind() == clap::error::ErrorKind::DisplayHelp
+        && command_words(arguments).iter().all(|word| word == "help")
+    {
+        for verb in configured_layout_verbs(arguments, environment) {
+            if definition.find_subcommand(&verb).is_some() {
+                definition = definition.mut_subcommand(verb, |it| it.hide(false));
+            }
+        }
+        parsed = definition.try_get_matches_from_mut(arguments);
+    }
+    Cli::from_arg_matches_mut(&mut parsed?).map_err(|error| error.format(&mut definition))
+}
+
+/// Returns the commands about the layouts that agents of the config have; none without a valid config.
+fn configured_layout_verbs(arguments: &[OsString], environment: &Environment) -> Vec<String> {
+    let config_flag = arguments.iter().enumerate().find_map(|(place, argument)| {
+        if argument == "--config" {
+            return arguments.get(place + 1).map(PathBuf::from);
+        }
+        let value = argument.to_str()?.strip_prefix("--config=")?;
+        Some(PathBuf::from(value))
+    });
+    let located = config::locate(config_flag.as_deref(), &environment.env).ok();
+    let config = located.and_then(|located| located.load(&environment.env).ok());
+    let agents = config.iter().flat_map(|config| &config.agents);
+    let mut verbs: Vec<String> = agents
+        .filter_map(|agent| Some(agent.layout.as_ref()?.name.clone()))
+        .collect();
+    if !verbs.is_empty() {
+        verbs.push("memory".to_string());
+    }
+    verbs.sort();
+    verbs.dedup();
+    verbs
 }
 
 /// Runs the command line. Returns the most serious error kind that occurred, or `None` on success.
@@ -209,7 +243,7 @@ pub fn run(
         terminal_columns: environment.terminal_columns,
         ..OutputSettings::default()
     };
-    let cli = match parse_arguments(&arguments, environment.layouts) {
+    let cli = match parse_arguments(&arguments, environment) {
         Ok(cli) => cli,
         Err(error) => {
             settings.is_json = arguments.iter().any(|argument| argument == "--json");

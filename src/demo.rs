@@ -1,4 +1,4 @@
-//! The example fleet: fourteen agents of an invented service, one in every state that a local agent
+//! The example fleet: fifteen agents of an invented service, one in every state that a local agent
 //! can have and two on a host, with two days of history and three agents that keep writing.
 //! `memory-shepherd demo`, the screenshots, and tests of whole fleets use it.
 //!
@@ -7,6 +7,7 @@
 
 pub mod host;
 mod sample_agents;
+mod sample_entries;
 mod writers;
 
 use std::fs::{self, File};
@@ -30,10 +31,12 @@ use crate::base::temporary::{PrivateDirectory, TemporaryRoot};
 use crate::baseline::seal;
 use crate::config::{self, ConfigEnvironment};
 use crate::engine::{Engine, EngineSetup, Lease, Trigger, UndoMode, UndoTarget};
+use crate::layouts::Layouts;
 use crate::transport::local::LocalTransport;
 use crate::transport::sftp::PerHostTransports;
 use host::{DemoHost, SupportedExtensions};
 use sample_agents::{AGENT_ROLES, AgentRole, BASELINES, DEMO_CONFIG, REMOTE_AGENTS, agent_notes};
+use sample_entries::{ENTRIES, LAYOUT_AGENT};
 pub use writers::NoteWriters;
 
 /// Maximum number of agents of a demo.
@@ -41,6 +44,9 @@ pub const MAX_DEMO_AGENTS: usize = 1000;
 
 /// Pause of the writing agents between two notes.
 const WRITE_PAUSE: Range<Duration> = Duration::from_secs(2)..Duration::from_secs(5);
+
+/// Number of agents without clones.
+const AGENT_COUNT: usize = AGENT_ROLES.len() + 1;
 
 /// A drifted agent that no blocker protects: what a newcomer tries with it has an effect.
 pub const INITIAL_AGENT: &str = "code-reviewer";
@@ -119,7 +125,7 @@ fn create_directory(path: &Path) -> Result<()> {
 }
 
 /// Creates the example fleet in `dir`, which must not exist or be an empty directory that other users
-/// cannot write, with `agents` of them instead of fourteen. Its history ends at the time of `clock`.
+/// cannot write, with `agents` of them instead of fifteen. Its history ends at the time of `clock`.
 ///
 /// # Errors
 /// The directory is another user's or not empty, or the system reports an error.
@@ -135,7 +141,8 @@ pub fn build_in(dir: &Path, agents: Option<usize>, clock: &dyn Clock) -> Result<
         host: Arc::new(DemoHost::start(&home, SupportedExtensions::ALL)?),
         dir,
     };
-    builder.write_fleet_files(agents.unwrap_or(AGENT_ROLES.len()))?;
+    builder.write_fleet_files(agents.unwrap_or(AGENT_COUNT))?;
+    builder.write_entries()?;
     builder.run_history()?;
     builder.set_current_states()?;
     let busy_agent = AGENT_ROLES
@@ -261,7 +268,7 @@ impl DemoBuilder {
     fn write_fleet_files(&self, agents: usize) -> Result<()> {
         let mut config = DEMO_CONFIG.to_string();
         let mut clones = Vec::new();
-        for number in AGENT_ROLES.len() + 1..=agents.min(MAX_DEMO_AGENTS) {
+        for number in AGENT_COUNT + 1..=agents.min(MAX_DEMO_AGENTS) {
             let name = format!("android-{number}");
             // Clones do not use the baselines that are changed later.
             let models = AGENT_ROLES
@@ -310,6 +317,17 @@ impl DemoBuilder {
         Ok(())
     }
 
+    /// Writes the memory of several files.
+    fn write_entries(&self) -> Result<()> {
+        let root = self.dir.join("agents").join(LAYOUT_AGENT).join("memory");
+        for (number, (path, text)) in ENTRIES.iter().enumerate() {
+            let path = root.join(path);
+            create_directory(path.parent().unwrap_or(&root))?;
+            self.write_file_aged(&path, text.as_bytes(), 30 + 95 * number as i64)?;
+        }
+        Ok(())
+    }
+
     /// Returns an engine at a time in the past, with its clock.
     fn engine(
         &self,
@@ -317,7 +335,10 @@ impl DemoBuilder {
         trigger: Trigger,
         user: &str,
     ) -> Result<(Arc<SettableClock>, Engine)> {
-        let env = ConfigEnvironment::bare(&self.dir);
+        let env = ConfigEnvironment {
+            layout_names: Layouts::BUILT_IN.names().collect(),
+            ..ConfigEnvironment::bare(&self.dir)
+        };
         let clock = Arc::new(SettableClock(Mutex::new(time)));
         let config = config::load(&self.config_path(), &env)?;
         let here = Arc::new(LocalTransport::new(clock.clone()));
@@ -332,7 +353,7 @@ impl DemoBuilder {
             user: user.to_string(),
             trigger,
             archive_group: None,
-            layouts: Default::default(),
+            layouts: Layouts::BUILT_IN,
         });
         Ok((clock, engine))
     }

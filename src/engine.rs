@@ -9,6 +9,7 @@ mod baselines;
 mod context;
 mod file_owner;
 mod full_archive;
+mod layout_memory;
 mod layouts;
 mod plan_budget;
 mod probe;
@@ -40,6 +41,7 @@ pub use crate::store::file::Locks;
 pub use crate::store::file::lock::{HolderLock, HolderLockKind, LockQueue};
 pub use crate::store::holds::{Hold, HoldLock, Holds};
 pub use crate::store::journal::UNCLAIMED_JOURNAL_HINT;
+pub use crate::store::known_health::KnownHealth;
 pub use crate::store::lease::{HeldLock, Lease, LockHolder, describe_holder, describe_lock};
 pub use crate::store::ledger::{Ledger, LedgerCheck};
 pub use crate::store::observation::{Blocker, MemoryContent, Observation};
@@ -79,7 +81,8 @@ pub use baselines::seal_plan::{SealChange, SealChangeKind, SealPlan, SealScope, 
 pub use baselines::{BaselineCatalog, BaselineEdits, BaselineFiles, Baselines, Guard, Lint, Seals};
 pub use context::{Context, EngineSetup};
 pub use file_owner::FileOwner;
-pub use layouts::{LayoutMemories, LayoutMemory, OperationPlan};
+pub use layout_memory::LayoutMemory;
+pub use layouts::{LayoutMemories, OperationPlan};
 use records::RecordServices;
 pub use records::archive_growth::ArchiveGrowth;
 pub use records::last_success::{RunCounts, TimedReset};
@@ -89,9 +92,9 @@ pub use records::report::{
 };
 pub use records::run_history::{AgentHistoryPage, HistoryEntry, RunDiff, RunDiffSide, UserRun};
 pub use records::search::{
-    ComparedTexts, EntryComparison, FoundEntry, FoundLine, FoundMemory, FoundText, IndexProgress,
-    RecordedEntries, SearchRelaxation, SearchRequest, SearchResult, SourceText, SyncReport,
-    TextSource,
+    ComparedTexts, EntryComparison, FoundEntry, FoundLine, FoundMemory, FoundMemoryFile, FoundText,
+    IndexProgress, RecordedEntries, SearchRelaxation, SearchRequest, SearchResult, SourceText,
+    SyncReport, TextSource,
 };
 pub use records::three_way::{DriftPoint, RuleComparison};
 pub use records::timeline::{
@@ -118,6 +121,7 @@ pub use shared_memories::SharedMemories;
 pub use watch::agent_detail::AgentDetail;
 pub use watch::fleet::{FleetEvent, FleetWatcher, describe_watch_error, start_directory_watcher};
 pub use watch::host_status::HostStatus;
+pub use watch::memory_health::MemoryHealth;
 pub use watch::{Hosts, MemoryChecks, Observer, Watch};
 
 /// Builds the services and hands them out.
@@ -300,6 +304,11 @@ impl Engine {
     /// Observes agents.
     pub fn observer(&self) -> &Observer {
         &self.watch.observer
+    }
+
+    /// Checks memories of several files.
+    pub fn health(&self) -> &MemoryHealth {
+        &self.watch.health
     }
 
     /// Retention.

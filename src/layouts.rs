@@ -14,11 +14,12 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use chrono::{DateTime, FixedOffset};
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::untrusted::serialize_path;
 use crate::lint::{self, FleetFacts, LintInput, LintSettings, TextRole};
+use crate::transport::FileMetadata;
 pub use files::{DirectoryPages, FileReadFault, MAX_LISTED_NAMES, MemoryFiles};
 
 /// The shape of a memory.
@@ -56,7 +57,16 @@ pub trait Layout: Send + Sync {
         item: &str,
     ) -> Result<ItemContent>;
 
-    /// Finds items by words, the best first.
+    /// Lists the files whose texts can be searched, without reading them.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    fn texts(&self, files: &MemoryFiles) -> Result<Vec<SearchableFile>>;
+
+    /// Returns the title of the item that is in a file with these bytes.
+    fn title(&self, file: &SearchableFile, bytes: &[u8]) -> String;
+
+    /// Finds items by words, the best first, as the agents' own program does.
     ///
     /// # Errors
     /// The directory cannot be read.
@@ -128,7 +138,9 @@ impl From<Error> for PlanFailure {
 impl From<PlanFailure> for Error {
     fn from(failure: PlanFailure) -> Error {
         match failure {
-            PlanFailure::Refused(refusal) => Error::new(ErrorKind::Partial, refusal.message),
+            PlanFailure::Refused(Refusal { reason, message }) => {
+                Error::new(ErrorKind::Partial, message).with_reason(reason)
+            }
             PlanFailure::Failed(error) => error,
         }
     }
@@ -162,6 +174,12 @@ pub struct MemoryItem {
     pub modified: Option<DateTime<FixedOffset>>,
     /// Who is given it: `all`, or an agent or run.
     pub visible_to: String,
+    /// Words about it, such as its kind and its tags.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub labels: Vec<String>,
+    /// Why it cannot be read, if it cannot.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
 }
 
 impl MemoryItem {
@@ -184,6 +202,19 @@ pub struct ItemContent {
     pub bytes: Vec<u8>,
     /// What the agent is given of it, where that differs.
     pub given: Option<Vec<u8>>,
+}
+
+/// A file whose text can be searched.
+#[derive(Clone, Debug)]
+pub struct SearchableFile {
+    /// The id of the item in it.
+    pub item: String,
+    /// The id of its collection.
+    pub collection: String,
+    /// Its path below the directory of the memory.
+    pub path: PathBuf,
+    /// Its attributes, as they were listed.
+    pub metadata: FileMetadata,
 }
 
 /// What a search found.
@@ -214,7 +245,7 @@ pub struct FoundItem {
 }
 
 /// How bad a finding of a check is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HealthSeverity {
     /// Worth knowing.

@@ -8,6 +8,7 @@ pub(crate) mod entries;
 pub(crate) mod file;
 pub(crate) mod holds;
 pub(crate) mod journal;
+pub(crate) mod known_health;
 pub(crate) mod lease;
 pub(crate) mod ledger;
 pub(crate) mod observation;

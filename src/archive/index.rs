@@ -10,6 +10,7 @@
 //! another process writes to it, a search reads all entries instead.
 
 mod health;
+mod items;
 mod sync;
 
 use std::collections::HashSet;
@@ -27,6 +28,7 @@ use super::{Archive, ArchiveEntry, EntryKind, PROGRAM_DIRECTORY_NAME};
 use crate::base::durable;
 use crate::base::error::{Error, ErrorKind, PathContext, Result};
 pub use health::{IndexFault, IndexHealth};
+pub use items::ListedItem;
 use sync::kind_number;
 pub use sync::{IndexProgress, MAX_INDEXED_BYTES, SyncReport};
 
@@ -42,7 +44,7 @@ const COMPANION_FILE_NAMES: [&str; 3] = [
 ];
 
 /// The format; an index of another one is replaced.
-const INDEX_FORMAT: i64 = 2;
+const INDEX_FORMAT: i64 = 3;
 
 /// Marks the file as an index of this program (SQLite's `application_id`).
 const APPLICATION_ID: i64 = 0x5348_4550;
@@ -61,6 +63,12 @@ const HASH_BYTES: i64 = 8 << 20;
 
 /// The number of [`DocumentSource::Entry`] in the index.
 const ENTRY_SOURCE: i64 = 0;
+
+/// The number of files of memories ([`ListedItem`]) in the index.
+const ITEM_SOURCE: i64 = 1;
+
+/// The kind of such a file.
+const ITEM_KIND: i64 = -1;
 
 /// Bits of a place below the minute of its document: a million documents of one minute have places
 /// of their own, in front of those of the next minute.
@@ -94,11 +102,12 @@ CREATE TABLE counter (
 );
 INSERT INTO counter VALUES (0, 0, 0);
 CREATE TRIGGER document_added AFTER INSERT ON document BEGIN
-    UPDATE counter SET documents = documents + 1, bytes = bytes + new.size,
-        last_id = max(last_id, new.id);
+    UPDATE counter SET documents = documents + (new.kind >= 0),
+        bytes = bytes + new.size * (new.kind >= 0), last_id = max(last_id, new.id);
 END;
 CREATE TRIGGER document_removed AFTER DELETE ON document BEGIN
-    UPDATE counter SET documents = documents - 1, bytes = bytes - old.size;
+    UPDATE counter SET documents = documents - (old.kind >= 0),
+        bytes = bytes - old.size * (old.kind >= 0);
 END;
 CREATE TABLE sweep (time_ns INTEGER NOT NULL);
 CREATE TABLE vocabulary (id INTEGER PRIMARY KEY, word TEXT NOT NULL UNIQUE);

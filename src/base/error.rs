@@ -78,6 +78,7 @@ pub struct Error {
     /// Boxed, because it is rare and large.
     full_disk: Option<Box<FullDisk>>,
     is_host_lost: bool,
+    reason: Option<&'static str>,
 }
 
 /// A disk of this machine that is full.
@@ -103,6 +104,7 @@ impl Error {
             may_be_full_disk: false,
             full_disk: None,
             is_host_lost: false,
+            reason: None,
         }
     }
 
@@ -179,6 +181,18 @@ impl Error {
     pub fn with_context(mut self, context: impl fmt::Display) -> Error {
         self.message = format!("{context}: {}", self.message);
         self
+    }
+
+    /// Sets the word that tells it from other errors of its kind.
+    #[must_use]
+    pub fn with_reason(mut self, reason: &'static str) -> Error {
+        self.reason = Some(reason);
+        self
+    }
+
+    /// Returns the word that tells it from other errors of its kind, if it has one.
+    pub fn reason(&self) -> Option<&'static str> {
+        self.reason
     }
 
     /// Returns the kind.

@@ -8,7 +8,7 @@ use clap::builder::PossibleValuesParser;
 use clap::builder::TypedValueParser;
 use serde::Serialize;
 
-use super::observation::observe_fleet;
+use super::observation::{observe_fleet, record_layouts};
 use super::output::{Document, OutputRole, Printer, format_count, plain, text_cell, warn};
 use super::signals::RunSignals;
 use super::{CommandContext, CommandResult};
@@ -157,6 +157,7 @@ pub(super) fn send_alerts(
     signals: &RunSignals,
 ) {
     let environment = &context.environment.alerts;
+    record_layouts(engine);
     signals.catch();
     let is_stopped = || signals.is_stopped();
     let report = alerts::raise_and_deliver(engine, report, environment, &is_stopped);

@@ -64,8 +64,8 @@ pub(super) enum ArchiveVerb {
     /// joined by AND: words in any case, with or without diacritics; "words in a row"; -excluded;
     /// begin*; /regular expression/; agent:scout,code-*;
     /// kind:scratch,full,late,appended,special,redacted; since:7d; until:2026-03; is:pinned; is:left;
-    /// in:live; in:archive. Memories on other machines are read with in:live only. The exit code is 1
-    /// when nothing is found.
+    /// in:live; in:memory; in:archive; layout:drover. Memories on other machines are read with in:live
+    /// and in:memory only. The exit code is 1 when nothing is found.
     #[command(after_help = EXIT_CODES)]
     Search(SearchArgs),
     /// Copies entries into a new directory, with their checksums

@@ -24,7 +24,7 @@ pub(super) struct DemoArgs {
     /// Creates the fleet in this directory and keeps it
     #[arg(long)]
     dir: Option<PathBuf>,
-    /// Number of agents, 14 to 1000
+    /// Number of agents, 15 to 1000
     #[arg(long, value_name = "N", value_parser = parse_demo_size)]
     agents: Option<usize>,
     #[command(flatten)]

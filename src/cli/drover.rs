@@ -153,6 +153,22 @@ impl FilterFlags {
     }
 }
 
+/// Reads the entries of a directory that exists.
+fn load_store(files: &MemoryFiles) -> Result<Store> {
+    check_directory(files)?;
+    Store::load(files)
+}
+
+/// A directory that does not exist would pass for an empty one.
+fn check_directory(files: &MemoryFiles) -> Result<()> {
+    if files.list(Path::new(""))?.is_none() {
+        let message = format!("no such directory: {}", files.root().display());
+        let hint = "name the directory with global, agents and runs: --dir DIR";
+        return Err(Error::new(ErrorKind::Host, message).with_hint(hint));
+    }
+    Ok(())
+}
+
 fn parse_agent_id(text: &str) -> Result<String, String> {
     if is_segment(text) {
         Ok(text.to_string())
@@ -171,7 +187,7 @@ pub(super) fn run(context: &mut CommandContext<'_>, args: &DroverArgs) -> Comman
     let now = args.now.unwrap_or_else(|| SystemClock.now());
     match &args.verb {
         DroverVerb::List { filter, limit } => {
-            let store = Store::load(&files)?;
+            let store = load_store(&files)?;
             let (view, limit) = (filter.to_view(), *limit);
             print_answer_of(context, &store, &ListDocument::new(&store, &view, limit))
         }
@@ -187,7 +203,7 @@ pub(super) fn run(context: &mut CommandContext<'_>, args: &DroverArgs) -> Comman
             } else {
                 RankingMode::Bm25
             };
-            let store = Store::load(&files)?;
+            let store = load_store(&files)?;
             let view = filter.to_view();
             let query = query.as_deref().unwrap_or_default();
             let document = RecallDocument::new(&store, &view, query, *limit, mode);
@@ -198,7 +214,7 @@ pub(super) fn run(context: &mut CommandContext<'_>, args: &DroverArgs) -> Comman
             max_entries,
             max_per_scope,
         } => {
-            let store = Store::load(&files)?;
+            let store = load_store(&files)?;
             let limits = IndexLimits {
                 max_entries: *max_entries,
                 max_per_scope: max_per_scope.unwrap_or(*max_entries),
@@ -238,6 +254,7 @@ pub(super) fn run(context: &mut CommandContext<'_>, args: &DroverArgs) -> Comman
             context.print_answer(&IdDocument { id })
         }
         DroverVerb::Health => {
+            check_directory(&files)?;
             let findings = DroverLayout.health(&files, now)?;
             context.print_health(DroverLayout.name(), &root, now, findings)
         }
@@ -348,8 +365,12 @@ impl Document for ShowDocument {
 }
 
 fn show(context: &mut CommandContext<'_>, files: &MemoryFiles, id: &str) -> CommandResult {
-    let store = Store::load(files)?;
+    let store = load_store(files)?;
     let Some((file, entry)) = store.find(id) else {
+        // A file that cannot be read may be the one.
+        if let Some(error) = store.unread.first() {
+            return Err(error.clone().into());
+        }
         return refuse(
             context,
             "get",

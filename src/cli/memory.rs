@@ -286,12 +286,19 @@ fn print_tree(
         Ok(ListedCollection { collection, items })
     };
     let collections = collections.into_iter().map(list);
-    context.print_answer(&TreeDocument {
+    let collections: Vec<ListedCollection> = collections.collect::<Result<_>>()?;
+    let items = collections.iter().flat_map(|it| &it.items);
+    let failures: Vec<String> = items.filter_map(|item| item.failure.clone()).collect();
+    context.print_document(&TreeDocument {
         agent,
         layout: layout.name(),
         dir: files.root().display().to_string(),
-        collections: collections.collect::<Result<_>>()?,
-    })
+        collections,
+    })?;
+    for failure in &failures {
+        context.print_error(failure);
+    }
+    Ok((!failures.is_empty()).then_some(ErrorKind::Host))
 }
 
 fn print_health(
@@ -301,8 +308,13 @@ fn print_health(
 ) -> CommandResult {
     let engine = context.open_engine()?;
     let memory = engine.layouts().open(agent)?;
-    let now = now.unwrap_or_else(|| engine.clock().now());
-    let findings = memory.health(now)?;
+    let (now, findings) = match now {
+        Some(now) => (now, memory.health(now)?),
+        None => (
+            engine.clock().now(),
+            engine.health().check(engine.agent(agent)?)?,
+        ),
+    };
     let (layout, root) = (memory.layout.name(), memory.files.root());
     context.print_health(layout, root, now, findings)
 }

@@ -1,12 +1,29 @@
 //! Observations of the fleet, for commands.
 
 use crate::base::error::Result;
+use crate::config::Agent;
 use crate::engine::{Engine, Observation};
 
 /// Observes all agents of the config.
 pub(super) fn observe_fleet(engine: &Engine) -> Vec<Observation> {
     let agents: Vec<_> = engine.config().agents.iter().collect();
-    engine.observer().observe_all(&agents)
+    observe(engine, &agents)
+}
+
+/// Observes agents, after the checks of their memories of several files that are due.
+fn observe(engine: &Engine, agents: &[&Agent]) -> Vec<Observation> {
+    engine.health().check_due(agents);
+    engine.observer().observe_all(agents)
+}
+
+/// Observes the agents with a memory of several files, and records what changed: no run does so.
+pub(super) fn record_layouts(engine: &Engine) {
+    let agents = engine.config().agents.iter();
+    let agents: Vec<&Agent> = agents.filter(|agent| agent.layout.is_some()).collect();
+    let seen = observe(engine, &agents);
+    engine
+        .observations()
+        .record(&seen, engine.context().trigger());
 }
 
 /// Observes the named agents, or all where none is named: the worst first.
@@ -19,7 +36,7 @@ pub(super) fn observe_worst_first(engine: &Engine, names: &[String]) -> Result<V
     }
     let agents = engine.config().agents.iter();
     let agents = agents.filter(|agent| names.is_empty() || names.contains(&agent.name));
-    let mut observations = engine.observer().observe_all(&agents.collect::<Vec<_>>());
+    let mut observations = observe(engine, &agents.collect::<Vec<_>>());
     observations.sort_by_cached_key(|seen| seen.state);
     Ok(observations)
 }

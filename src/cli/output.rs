@@ -82,10 +82,20 @@ struct ErrorDocument<'a> {
     error: ErrorItem<'a>,
 }
 
+/// What tells an error from others in a JSON document.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum ErrorReason {
+    Word(&'static str),
+    Kind(ErrorKind),
+}
+
 /// An error in a JSON document.
 #[derive(Serialize)]
 pub struct ErrorItem<'a> {
     kind: ErrorKind,
+    /// The word of a layout for a refusal; else the kind.
+    reason: ErrorReason,
     message: &'a str,
     hints: &'a [String],
     #[serde(skip_serializing_if = "<[Diagnostic]>::is_empty")]
@@ -97,6 +107,9 @@ impl<'a> ErrorItem<'a> {
     pub fn new(error: &'a Error, diagnostics: &'a [Diagnostic]) -> ErrorItem<'a> {
         ErrorItem {
             kind: error.kind(),
+            reason: error
+                .reason()
+                .map_or(ErrorReason::Kind(error.kind()), ErrorReason::Word),
             message: error.message(),
             hints: error.hints(),
             diagnostics,

@@ -22,7 +22,7 @@ use crate::boundary::Boundary;
 use crate::cli::observation::observe_worst_first;
 use crate::cli::schedule::hold::{HoldItem, schedule_holds, write_holds};
 use crate::engine::{
-    Blocker, Engine, LastRun, LockHolder, Observation, Outcome, Protection, State,
+    Blocker, Engine, KnownHealth, LastRun, LockHolder, Observation, Outcome, Protection, State,
 };
 use crate::lint::ScanSummary;
 
@@ -79,6 +79,7 @@ struct StatusRow {
     #[serde(rename = "limit")]
     max_memory_size: u64,
     memory: Option<MemoryStatus>,
+    health: Option<KnownHealth>,
     baseline: Option<Digest>,
     #[serde(rename = "last")]
     last_run: Option<LastRun>,
@@ -140,6 +141,7 @@ impl StatusRow {
                 hidden: content.hidden,
                 findings: content.findings,
             }),
+            health: observation.health,
             agent: observation.agent,
             host: observation.host,
             state: observation.state,
@@ -164,7 +166,7 @@ impl StatusRow {
         let is_finding = counts_findings
             && matches!(
                 self.state,
-                State::Drifted | State::NoSep | State::Missing | State::Oversize
+                State::Drifted | State::NoSep | State::Missing | State::Ill | State::Oversize
             );
         let kinds = [
             (!self.is_read).then(|| Blocker::kind_of_unread(block)),
@@ -384,7 +386,9 @@ pub(super) fn state_role(state: State) -> OutputRole {
         | State::NoSep
         | State::Unreach
         | State::Error => OutputRole::Bad,
-        State::Missing | State::Oversize | State::Behind | State::Busy => OutputRole::Warn,
+        State::Missing | State::Ill | State::Oversize | State::Behind | State::Busy => {
+            OutputRole::Warn
+        }
         State::Scratch | State::Layout => OutputRole::Plain,
         State::Clean => OutputRole::Good,
         State::Loading => OutputRole::Dim,

@@ -26,11 +26,13 @@ pub enum AlertKind {
     Drifted,
     /// A memory is larger than its limit.
     Oversize,
+    /// The checks of a memory of several files found an error.
+    HealthWorse,
 }
 
 impl AlertKind {
     /// All kinds, most urgent first.
-    pub const ALL: [AlertKind; 8] = [
+    pub const ALL: [AlertKind; 9] = [
         AlertKind::Tampered,
         AlertKind::Hostkey,
         AlertKind::FailedReset,
@@ -39,10 +41,11 @@ impl AlertKind {
         AlertKind::Unreachable,
         AlertKind::Drifted,
         AlertKind::Oversize,
+        AlertKind::HealthWorse,
     ];
 
     /// The names of all kinds, in the same order.
-    pub(super) const NAMES: [&'static str; 8] = [
+    pub(super) const NAMES: [&'static str; 9] = [
         "tampered",
         "hostkey",
         "failed-reset",
@@ -51,11 +54,13 @@ impl AlertKind {
         "unreachable",
         "drifted",
         "oversize",
+        "health-worse",
     ];
 
     /// The names of all kinds as one value of the config.
     pub(super) const ALL_NAMES: &'static str = "tampered, hostkey, failed-reset, disk, \
-                                                missed-schedule, unreachable, drifted, oversize";
+                                                missed-schedule, unreachable, drifted, oversize, \
+                                                health-worse";
 
     /// Returns the name in the config and in events.
     pub const fn as_str(self) -> &'static str {

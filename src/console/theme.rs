@@ -71,7 +71,7 @@ roles! {
     prompt Prompt "Text being typed.",
     tampered Tampered "State TAMPERED.",
     drifted Drifted "States DRIFTED and NOSEP.",
-    trouble Trouble "States ERROR and MISSING.",
+    trouble Trouble "States ERROR, MISSING, ILL and UNREACH.",
     oversize Oversize "State OVERSIZE.",
     behind Behind "State BEHIND.",
     busy Busy "State BUSY.",
@@ -278,7 +278,7 @@ pub fn role_of_state(state: State) -> Role {
     match state {
         State::Tampered | State::HostKey => Role::Tampered,
         State::Drifted | State::NoSep => Role::Drifted,
-        State::Unreach | State::Error | State::Missing => Role::Trouble,
+        State::Unreach | State::Error | State::Missing | State::Ill => Role::Trouble,
         State::Oversize => Role::Oversize,
         State::Behind => Role::Behind,
         State::Busy => Role::Busy,

@@ -1,32 +1,21 @@
 //! The memories of several files that agents have beside the one that is reset.
 
-use std::cmp::Reverse;
 use std::path::Path;
 use std::sync::Arc;
 
-use chrono::{DateTime, FixedOffset};
-
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::engine::context::Context;
+use crate::engine::layout_memory::LayoutMemory;
 use crate::engine::runs::Planner;
 use crate::engine::runs::plan::Plan;
 use crate::layouts::{
-    ArgumentForm, Collection, HealthFinding, Layout, MemoryFiles, OperationRequest, PlanFailure,
-    PlannedOperation, SearchAnswer,
+    ArgumentForm, Layout, MemoryFiles, OperationRequest, PlanFailure, PlannedOperation,
 };
 
 /// Opens the memories of several files, and plans operations on them.
 pub struct LayoutMemories {
     context: Arc<Context>,
     planner: Arc<Planner>,
-}
-
-/// An open memory of several files.
-pub struct LayoutMemory {
-    /// Its layout.
-    pub layout: &'static dyn Layout,
-    /// Its files.
-    pub files: MemoryFiles,
 }
 
 /// What an operation would do, and the plan that does it.
@@ -36,46 +25,6 @@ pub struct OperationPlan {
     pub operation: PlannedOperation,
     /// The plan, which holds as long as the files that the operation changes are as they are now.
     pub plan: Plan,
-}
-
-impl LayoutMemory {
-    /// Returns the collections, in the order in which they are shown.
-    ///
-    /// # Errors
-    /// The directory does not exist, or cannot be read.
-    pub fn collections(&self) -> Result<Vec<Collection>> {
-        self.check_directory()?;
-        self.layout.collections(&self.files)
-    }
-
-    /// Returns the findings of its checks, the worst first.
-    ///
-    /// # Errors
-    /// The directory does not exist, or cannot be read.
-    pub fn health(&self, now: DateTime<FixedOffset>) -> Result<Vec<HealthFinding>> {
-        self.check_directory()?;
-        let mut findings = self.layout.health(&self.files, now)?;
-        findings.sort_by_key(|finding| Reverse(finding.severity));
-        Ok(findings)
-    }
-
-    /// Finds items by words, the best first.
-    ///
-    /// # Errors
-    /// The directory does not exist, or cannot be read.
-    pub fn search(&self, query: &str) -> Result<SearchAnswer> {
-        self.check_directory()?;
-        self.layout.search(&self.files, query)
-    }
-
-    /// A layout takes a directory that does not exist for an empty one.
-    fn check_directory(&self) -> Result<()> {
-        if self.files.list(Path::new(""))?.is_some() {
-            return Ok(());
-        }
-        let message = format!("memory_dir does not exist: {}", self.files.root().display());
-        Err(Error::new(ErrorKind::Host, message))
-    }
 }
 
 impl LayoutMemories {
@@ -91,17 +40,7 @@ impl LayoutMemories {
     /// # Errors
     /// [`ErrorKind::User`]: the agent is not configured, or has no such memory.
     pub fn open(&self, agent: &str) -> Result<LayoutMemory> {
-        let agent = self.context.agent(agent)?;
-        let Some(layout) = &agent.layout else {
-            let message = format!("{} has no memory with a layout", agent.name);
-            let hint = format!("set layout and memory_dir in [{}]", agent.name);
-            return Err(Error::new(ErrorKind::User, message).with_hint(hint));
-        };
-        let transport = self.context.transport_for(agent);
-        Ok(LayoutMemory {
-            layout: self.context.layouts().find(&layout.name)?,
-            files: MemoryFiles::new(transport, &layout.directory),
-        })
+        self.context.open_layout_memory(self.context.agent(agent)?)
     }
 
     /// Plans an operation on the memory of an agent.

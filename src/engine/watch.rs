@@ -9,6 +9,7 @@ pub(super) mod host_status;
 pub(super) mod irreplaceable;
 pub(super) mod kept_objects;
 pub(super) mod known_fleet;
+pub(super) mod memory_health;
 pub(super) mod memory_lint;
 pub(super) mod observe;
 pub(super) mod observe_fleet;
@@ -25,6 +26,7 @@ use crate::engine::baselines::{BaselineServices, Baselines, Lint};
 use crate::engine::context::Context;
 use crate::engine::shared_memories::SharedMemories;
 use content_cache::ContentCache;
+use memory_health::MemoryHealth;
 
 /// The connections to hosts.
 pub struct Hosts {
@@ -54,6 +56,7 @@ pub struct Observer {
     lint: Arc<Lint>,
     scanner: Arc<Scanner>,
     checks: Arc<MemoryChecks>,
+    health: Arc<MemoryHealth>,
     content_cache: ContentCache,
     remote_texts: remote_texts::RemoteTexts,
     last_generation: AtomicU64,
@@ -66,6 +69,7 @@ pub struct Watch {
     pub(super) hosts: Arc<Hosts>,
     pub(super) scanner: Arc<Scanner>,
     pub(super) checks: Arc<MemoryChecks>,
+    pub(super) health: Arc<MemoryHealth>,
     pub(super) observer: Arc<Observer>,
 }
 
@@ -89,6 +93,7 @@ impl Watch {
             hosts: Arc::clone(&hosts),
             scanner: Arc::clone(&scanner),
         });
+        let health = Arc::new(MemoryHealth::new(context, &hosts));
         let observer = Arc::new(Observer {
             context: Arc::clone(context),
             hosts: Arc::clone(&hosts),
@@ -97,6 +102,7 @@ impl Watch {
             lint: Arc::clone(&baselines.lint),
             scanner: Arc::clone(&scanner),
             checks: Arc::clone(&checks),
+            health: Arc::clone(&health),
             content_cache: ContentCache::default(),
             remote_texts: remote_texts::RemoteTexts::default(),
             last_generation: AtomicU64::new(1),
@@ -107,6 +113,7 @@ impl Watch {
             hosts,
             scanner,
             checks,
+            health,
             observer,
         }
     }

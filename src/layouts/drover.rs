@@ -15,6 +15,7 @@ mod ids;
 mod operations;
 mod prompt;
 mod ranking;
+mod repair;
 mod store;
 mod view;
 mod yaml;
@@ -26,7 +27,7 @@ use chrono::{DateTime, FixedOffset, Utc};
 use super::{
     ArgumentForm, ArgumentSpec, Collection, FoundItem, HealthFinding, ItemContent, ItemPages,
     Layout, MemoryFiles, MemoryItem, OperationRequest, OperationSpec, PlanFailure,
-    PlannedOperation, SearchAnswer,
+    PlannedOperation, SearchAnswer, SearchableFile,
 };
 use crate::base::error::{Error, ErrorKind, Result};
 pub use entry::{Entry, Kind, LoadFault, Place, Scope};
@@ -36,6 +37,8 @@ pub use prompt::{
     IndexBlock, IndexLimits, InstructionChain, InstructionFile, InstructionSettings, index_block,
 };
 pub use ranking::{RankingMode, rank};
+use repair::RepairRequest;
+use store::UnreadFile;
 pub use store::{EntryFile, Store};
 pub use view::{View, ViewKind};
 
@@ -44,6 +47,11 @@ pub struct DroverLayout;
 
 /// Number of entries that are read at once.
 const PAGE_ENTRIES: usize = 200;
+
+/// Number of names that are listed and sorted before the first of them are read: of a larger directory,
+/// the next as many follow. On a host, a name costs more.
+const SORTED_NAMES: usize = 20_000;
+const SORTED_REMOTE_NAMES: usize = 1_000;
 
 /// Number of files that are read to detect the layout.
 const MAX_DETECTED_FILES: usize = 20;
@@ -81,18 +89,29 @@ impl Layout for DroverLayout {
 
     fn items<'f>(&self, files: &'f MemoryFiles, collection: &str) -> Result<ItemPages<'f>> {
         let place = place_of_collection(collection)?;
-        let mut left = store::list_place(files, &place)?.files;
+        let chunk = match files.local_root() {
+            Some(_) => SORTED_NAMES,
+            None => SORTED_REMOTE_NAMES,
+        };
+        let mut listing = store::PlaceListing::open(files, place.clone())?;
+        let mut left = Vec::new();
         Ok(Box::new(std::iter::from_fn(move || {
             if left.is_empty() {
-                return None;
+                match listing.next_entries(chunk) {
+                    Ok(listed) => left = listed?.files,
+                    Err(error) => return Some(Err(error)),
+                }
             }
             let rest = left.split_off(left.len().min(PAGE_ENTRIES));
             let page = std::mem::replace(&mut left, rest);
             let (read, unread) = store::read_listed(files, &place, page);
-            Some(match unread.into_iter().next() {
-                Some(error) => Err(error),
-                None => Ok(read.iter().map(item_of).collect()),
-            })
+            if let Some(lost) = unread.iter().find(|it| it.error.is_host_lost()) {
+                return Some(Err(lost.error.clone()));
+            }
+            let unread = unread.iter().map(item_of_unread);
+            let mut items: Vec<MemoryItem> = read.iter().map(item_of).chain(unread).collect();
+            items.sort_by(|one, other| one.id.cmp(&other.id));
+            Some(Ok(items))
         })))
     }
 
@@ -110,16 +129,41 @@ impl Layout for DroverLayout {
         let path = match collection {
             Some(collection) => place_of_collection(collection)?.directory().join(name),
             None => {
-                let store = Store::load(files)?;
+                let mut store = Store::load(files)?;
                 let seen = store.find(item).map(|(file, _)| file);
                 let named = || store.files.iter().rev().find(|file| file.name_id == item);
-                seen.or_else(named).ok_or_else(no_item)?.path.clone()
+                let found = seen.or_else(named).map(|file| file.path.clone());
+                // A file that cannot be read may be the one.
+                let why = || store.unread.pop().unwrap_or_else(no_item);
+                found.ok_or_else(why)?
             }
         };
         let bytes = files.read(&path)?.map_err(|fault| fault.to_error(&path))?;
         let entry = entry::parse_entry(&bytes, &place_of_path(&path)?);
         let given = entry.ok().map(|entry| entry.body.into_bytes());
         Ok(ItemContent { path, bytes, given })
+    }
+
+    fn texts(&self, files: &MemoryFiles) -> Result<Vec<SearchableFile>> {
+        let (places, _) = store::list_places(files)?;
+        let mut texts = Vec::new();
+        for place in places {
+            let collection = place.directory_name();
+            let listed = store::list_place(files, &place)?.files.into_iter();
+            texts.extend(listed.map(|file| SearchableFile {
+                item: file.name_id,
+                collection: collection.clone(),
+                path: file.path,
+                metadata: file.metadata,
+            }));
+        }
+        Ok(texts)
+    }
+
+    fn title(&self, file: &SearchableFile, bytes: &[u8]) -> String {
+        let place = place_of_directory(Path::new(&file.collection));
+        let entry = place.map(|place| entry::parse_entry(bytes, &place));
+        title_of(entry.unwrap_or(Err(LoadFault::Scope)).as_ref())
     }
 
     fn search(&self, files: &MemoryFiles, query: &str) -> Result<SearchAnswer> {
@@ -170,6 +214,16 @@ impl Layout for DroverLayout {
                 let id = request.required("id")?;
                 operations::plan_move(files, id, &put_request(request)?, request)
             }
+            "repair" => {
+                let kind = request.value("kind").map(str::parse).transpose();
+                let repair = RepairRequest {
+                    file: request.required("file")?,
+                    kind: kind.map_err(|why: String| Error::new(ErrorKind::User, why))?,
+                    summary: request.value("summary"),
+                };
+                repair::plan_repair(files, &repair)
+            }
+            "prune" => operations::plan_prune(files, days_of(request)?, request),
             _ => {
                 let record = record.ok_or_else(|| Error::new(ErrorKind::User, "no record"))?;
                 operations::plan_reset(files, record, &reset_place(request)?)
@@ -217,19 +271,49 @@ fn item_of(file: &EntryFile) -> MemoryItem {
             _ => "none".to_string(),
         },
     };
-    let title = match entry {
-        Ok(entry) => MemoryItem::title_of(&entry.summary),
-        Err(fault) => format!("agents do not see it: {}", fault.as_str()),
-    };
-    let modified = DateTime::<Utc>::from_timestamp_nanos(file.modified).fixed_offset();
     MemoryItem {
         id: file.name_id.clone(),
-        title,
+        title: title_of(entry),
         path: file.path.clone(),
         bytes: file.bytes.len() as u64,
-        modified: Some(modified),
+        modified: Some(time_of(file.modified)),
         visible_to,
+        labels: entry.map_or_else(|_| Vec::new(), labels_of),
+        failure: None,
     }
+}
+
+/// Returns the summary of an entry, or why agents do not see it.
+fn title_of(entry: Result<&Entry, &LoadFault>) -> String {
+    match entry {
+        Ok(entry) => MemoryItem::title_of(&entry.summary),
+        Err(fault) => format!("agents do not see it: {}", fault.as_str()),
+    }
+}
+
+/// Returns the kind and the tags of an entry.
+fn labels_of(entry: &Entry) -> Vec<String> {
+    let kind = entry.kind.as_str().to_string();
+    let tags = entry.tags.iter().map(|tag| format!("#{tag}"));
+    std::iter::once(kind).chain(tags).collect()
+}
+
+/// Makes the item of a file that cannot be read.
+fn item_of_unread(UnreadFile { file, error }: &UnreadFile) -> MemoryItem {
+    MemoryItem {
+        id: file.name_id.clone(),
+        title: "cannot be read".to_string(),
+        path: file.path.clone(),
+        bytes: file.metadata.stamp.size,
+        modified: Some(time_of(file.metadata.stamp.modified)),
+        visible_to: "none".to_string(),
+        labels: Vec::new(),
+        failure: Some(error.to_line()),
+    }
+}
+
+fn time_of(nanoseconds: i64) -> DateTime<FixedOffset> {
+    DateTime::<Utc>::from_timestamp_nanos(nanoseconds).fixed_offset()
 }
 
 const fn argument(
@@ -314,6 +398,40 @@ const OPERATIONS: &[OperationSpec] = &[
         arguments: &[ID, SCOPE, AGENT_ID, RUN_ID, CWD],
     },
     OperationSpec {
+        name: "repair",
+        title: "make an entry of a file that agents do not see, or move it to where it belongs",
+        arguments: &[
+            argument(
+                "file",
+                "id in its name, or path below the directory",
+                ArgumentForm::Positional,
+                true,
+            ),
+            argument(
+                "kind",
+                "where the file has none",
+                ArgumentForm::Named,
+                false,
+            ),
+            argument(
+                "summary",
+                "where the file has none",
+                ArgumentForm::Named,
+                false,
+            ),
+        ],
+    },
+    OperationSpec {
+        name: "prune",
+        title: "remove the entries of old runs",
+        arguments: &[argument(
+            "days",
+            "age of the newest entry of a run",
+            ArgumentForm::Named,
+            true,
+        )],
+    },
+    OperationSpec {
         name: "reset",
         title: "bring the entries of a scope back to a recorded set",
         arguments: &[
@@ -355,6 +473,16 @@ fn put_request(request: &OperationRequest) -> Result<PutRequest> {
         tags: request.values("tag").to_vec(),
         id: request.value("id").map(str::to_string),
         directory: request.value("cwd").map(PathBuf::from),
+    })
+}
+
+/// Returns the age in days that a request names.
+fn days_of(request: &OperationRequest) -> Result<u32> {
+    let text = request.required("days")?;
+    let days = text.parse().ok().filter(|days| *days > 0);
+    days.ok_or_else(|| {
+        let message = format!("days must be a whole number above 0 (got '{text}')");
+        Error::new(ErrorKind::User, message)
     })
 }
 

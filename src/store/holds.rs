@@ -19,6 +19,8 @@ pub enum Hold {
     SealSerials,
     /// Changes of baselines and seal that are under way.
     BaselineChanges,
+    /// What the last checks of memories of several files found.
+    Health,
 }
 
 /// The documents of a store.

@@ -5,6 +5,7 @@ use chrono::{DateTime, FixedOffset};
 use serde::{Deserialize, Serialize};
 
 use super::address::MemoryAddress;
+use super::known_health::KnownHealth;
 use super::record::LastRun;
 use super::scan_basis::ScanBasis;
 use super::state::State;
@@ -58,6 +59,10 @@ pub struct Observation {
     #[serde(rename = "directory")]
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_directory: bool,
+    /// What the last check of its memory of several files found; none where there is none, or before
+    /// the first check.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health: Option<KnownHealth>,
     /// Digest of the baseline that a reset would install.
     pub baseline: Option<Digest>,
     /// The last run on it.
@@ -88,8 +93,10 @@ impl Observation {
 
     /// Returns the conditions that need an operator and hold although a worse one is the state.
     pub fn hidden_conditions(&self) -> Vec<State> {
+        let is_ill = self.health.as_ref().is_some_and(KnownHealth::is_ill);
+        let ill = (is_ill && self.state != State::Ill).then_some(State::Ill);
         let Some(content) = &self.content else {
-            return Vec::new();
+            return ill.into_iter().collect();
         };
         let rule = content.boundary.map(|boundary| boundary.rule);
         let is_behind = match rule {
@@ -108,7 +115,7 @@ impl Observation {
         let hidden = conditions
             .into_iter()
             .filter(|(state, holds)| *holds && *state != self.state);
-        hidden.map(|(state, _)| state).collect()
+        hidden.map(|(state, _)| state).chain(ill).collect()
     }
 
     /// Returns whether a reset displaces scratch alone, or nothing. Plans of all other steps need a

@@ -22,6 +22,8 @@ pub enum State {
     Error,
     /// The file is provably absent.
     Missing,
+    /// The checks of a memory of several files found an error.
+    Ill,
     /// Larger than `max_memory_size`.
     Oversize,
     /// Intact, but against an earlier version of the baseline.
@@ -40,7 +42,7 @@ pub enum State {
 
 impl State {
     /// All states, worst first.
-    pub const ALL: [State; 14] = [
+    pub const ALL: [State; 15] = [
         State::Tampered,
         State::HostKey,
         State::Drifted,
@@ -48,6 +50,7 @@ impl State {
         State::Unreach,
         State::Error,
         State::Missing,
+        State::Ill,
         State::Oversize,
         State::Behind,
         State::Busy,
@@ -91,6 +94,7 @@ impl State {
             State::Unreach => ("UNREACH", "x ", "host cannot be reached; showing the last known content"),
             State::Error => ("ERROR", "E ", "cannot use memory or baseline; see WHY"),
             State::Missing => ("MISSING", "- ", "no memory file; a reset creates it"),
+            State::Ill => ("ILL", "+ ", "a memory of several files has errors; see Health"),
             State::Oversize => ("OVERSIZE", "^ ", "memory is larger than max_memory_size"),
             State::Behind => ("BEHIND", "< ", "rules of an earlier baseline; reset or push to update"),
             State::Busy => ("BUSY", "> ", "locked by a run; wait for it to end"),

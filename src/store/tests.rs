@@ -139,6 +139,7 @@ fn document_is_replaced_as_a_whole_under_its_lock() {
             Hold::Alerts,
             Hold::AcceptedSeal,
             Hold::SealSerials,
+            Hold::Health,
             Hold::BaselineChanges,
         ] {
             assert_eq!(site.holds.read(hold).unwrap(), None);

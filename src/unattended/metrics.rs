@@ -160,6 +160,19 @@ fn add_states(page: &mut Exposition, rows: &[(&Agent, &Observation)]) {
             family.add(&labels, f64::from(u8::from(seen.state == state)));
         }
     }
+    let help = "Findings of the last check of the memory of several files, by severity.";
+    let mut family = page.gauge("agent_health_findings", help);
+    for (agent, seen) in rows {
+        let Some(health) = &seen.health else { continue };
+        for (severity, count) in [("error", health.errors), ("warning", health.warnings)] {
+            let labels = [
+                ("agent", agent.name.as_str()),
+                ("host", &seen.host),
+                ("severity", severity),
+            ];
+            family.add(&labels, whole(count as u64));
+        }
+    }
     let help = "1 if the memory was read, else 0.";
     add_agents(&mut page.gauge("agent_read", help), rows, |_, seen| {
         Some(f64::from(u8::from(seen.is_content_known())))

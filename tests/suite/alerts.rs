@@ -758,3 +758,31 @@ fn engine_without_alerts_does_nothing() {
             .exists()
     );
 }
+
+#[test]
+fn error_of_health_is_alerted_until_it_is_gone() {
+    let mut world = World::new(&["ranger"]);
+    let notes = world.agent_directory("keeper");
+    world.add_agent(
+        "keeper",
+        &format!("layout = notes\nmemory_dir = {}", notes.display()),
+    );
+    let alerted = AlertedWorld::from_world(world, &["ranger"], "");
+    let check = || {
+        alerted.world.clock.advance(11 * MINUTE);
+        let engine = alerted.world.engine();
+        engine
+            .health()
+            .check_due(&[engine.agent("keeper").unwrap()]);
+        alerted.observe("keeper");
+        alerted.send(None)
+    };
+    assert!(check().is_empty());
+    fs::write(notes.join("tea.md"), "").unwrap();
+    assert_eq!(check(), ["health-worse keeper"]);
+    assert!(check().is_empty(), "it is alerted once");
+    fs::write(notes.join("tea.md"), "green tea\n").unwrap();
+    assert!(check().is_empty());
+    fs::write(notes.join("tea.md"), "").unwrap();
+    assert_eq!(check(), ["health-worse keeper"]);
+}

@@ -152,6 +152,8 @@ pub fn memory_item(id: &str) -> MemoryItem {
         bytes: 18,
         modified: Some(minutes_before(130)),
         visible_to: "all".to_string(),
+        labels: Vec::new(),
+        failure: None,
     }
 }
 

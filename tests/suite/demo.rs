@@ -33,7 +33,9 @@ fn demo_engine(demo: &Demo) -> Engine {
 
 fn agents_by_state(engine: &Engine) -> BTreeMap<State, Vec<String>> {
     let mut states: BTreeMap<State, Vec<String>> = BTreeMap::new();
-    for agent in &engine.config().agents {
+    let agents: Vec<_> = engine.config().agents.iter().collect();
+    engine.health().check_due(&agents);
+    for agent in agents {
         let seen = engine.observer().observe(agent);
         states.entry(seen.state).or_default().push(seen.agent);
     }
@@ -59,6 +61,7 @@ fn demo_has_every_local_state() {
         (State::NoSep, &["log-digger"]),
         (State::Error, &["inbox-scout"]),
         (State::Missing, &["test-runner"]),
+        (State::Ill, &["carrier-scout"]),
         (State::Oversize, &["researcher"]),
         (State::Behind, &["docs-writer"]),
         (State::Busy, &["release-captain"]),
@@ -110,7 +113,7 @@ fn demo_history_is_recorded_and_undoable() {
             assert_eq!(engine.entries().digest(&entry.path).unwrap(), entry.digest);
         }
     }
-    for agent in &engine.config().agents {
+    for agent in engine.config().reset_agents() {
         assert!(
             engine.observer().observe(agent).last_run.is_some(),
             "{}",
@@ -227,7 +230,7 @@ fn demo_without_terminal_prints_status() {
     let ran = site.run(["demo"]).assert_code(0);
     let _ = ran
         .assert_stdout_has("BUSY      release-captain")
-        .assert_stdout_has("14 agents")
+        .assert_stdout_has("15 agents")
         .assert_stderr_has("the fleet is removed now");
     assert!(site.snapshot_files().keys().eq(before.keys()));
     let _ = site.run(["demo", "--dir", "kept"]).assert_code(0);
@@ -309,6 +312,6 @@ fn kept_demo_fleet_is_local() {
         .assert_code(4)
         .assert_stdout_has("SCRATCH   dock-watch")
         .assert_stdout_has("DRIFTED   customs-clerk")
-        .assert_stdout_has("14 agents");
+        .assert_stdout_has("15 agents");
     assert!(!site.path("bin/ssh.asked").exists(), "no ssh is started");
 }

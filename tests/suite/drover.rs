@@ -12,10 +12,10 @@ use tempfile::TempDir;
 use super::edited_files::read_tree;
 use super::fixture::PROGRAM_PATH;
 
-const GLOBAL_ID: &str = "01HF7YAT00AAAAAAAAAAAAAAAA";
-const AGENT_ID: &str = "01HF7YAT00BBBBBBBBBBBBBBBB";
+pub const GLOBAL_ID: &str = "01HF7YAT00AAAAAAAAAAAAAAAA";
+pub const AGENT_ID: &str = "01HF7YAT00BBBBBBBBBBBBBBBB";
 const RUN_ID: &str = "01HF7YAT00CCCCCCCCCCCCCCCC";
-const OTHER_ID: &str = "01HF7YAT00DDDDDDDDDDDDDDDD";
+pub const OTHER_ID: &str = "01HF7YAT00DDDDDDDDDDDDDDDD";
 const INSTRUCTIONS_ID: &str = "01HF7YAT00EEEEEEEEEEEEEEEE";
 
 /// The instant that counts as now: a day after the entries were written.
@@ -23,15 +23,15 @@ const NOW: &str = "2023-11-15T22:13:20Z";
 const NOW_MS: i64 = 1_700_086_400_000;
 
 /// A body of the shape that agents are asked for.
-const BODY: &str = "the rule\n\n**Why:** a reason\n\n**How to apply:** always";
+pub const BODY: &str = "the rule\n\n**Why:** a reason\n\n**How to apply:** always";
 
 /// A directory of entries.
-struct Entries {
+pub struct Entries {
     directory: TempDir,
 }
 
 impl Entries {
-    fn new() -> Entries {
+    pub fn new() -> Entries {
         let entries = Entries {
             directory: tempfile::tempdir().unwrap(),
         };
@@ -58,27 +58,27 @@ impl Entries {
         entries
     }
 
-    fn root(&self) -> &Path {
+    pub fn root(&self) -> &Path {
         self.directory.path()
     }
 
-    fn path(&self, directory: &str, id: &str) -> PathBuf {
+    pub fn path(&self, directory: &str, id: &str) -> PathBuf {
         self.root().join(directory).join(format!("{id}.md"))
     }
 
     /// Writes the file of an entry, whose mapping has these lines beside id and time.
-    fn write(&self, directory: &str, id: &str, lines: &str) -> PathBuf {
+    pub fn write(&self, directory: &str, id: &str, lines: &str) -> PathBuf {
         self.write_text(directory, id, &entry_text(id, lines))
     }
 
-    fn write_text(&self, directory: &str, name: &str, text: &str) -> PathBuf {
+    pub fn write_text(&self, directory: &str, name: &str, text: &str) -> PathBuf {
         let path = self.path(directory, name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, text).unwrap();
         path
     }
 
-    fn run(&self, arguments: &[&str]) -> Output {
+    pub fn run(&self, arguments: &[&str]) -> Output {
         Command::new(PROGRAM_PATH)
             .args(["drover", "--dir"])
             .arg(self.root())
@@ -91,7 +91,7 @@ impl Entries {
     }
 
     /// Runs a verb; returns its exit code and its document.
-    fn json(&self, arguments: &[&str]) -> (Option<i32>, Value) {
+    pub fn json(&self, arguments: &[&str]) -> (Option<i32>, Value) {
         let ran = self.run(&[arguments, &["--json"]].concat());
         let document = serde_json::from_slice(&ran.stdout);
         let document = document.unwrap_or_else(|error| panic!("{error}: {ran:?}"));
@@ -99,7 +99,7 @@ impl Entries {
     }
 
     /// Runs a verb that must succeed; returns what it prints.
-    fn text(&self, arguments: &[&str]) -> String {
+    pub fn text(&self, arguments: &[&str]) -> String {
         let ran = self.run(arguments);
         assert_eq!(ran.status.code(), Some(0), "{ran:?}");
         String::from_utf8(ran.stdout).unwrap()
@@ -114,7 +114,7 @@ impl Entries {
     }
 
     /// The names of the checks that find something, with the files they are about.
-    fn findings(&self) -> Vec<(String, String)> {
+    pub fn findings(&self) -> Vec<(String, String)> {
         let (_, health) = self.json(&["health"]);
         let findings = health["findings"].as_array().unwrap().iter();
         let text = |value: &Value| value.as_str().unwrap_or_default().to_string();

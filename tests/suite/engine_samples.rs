@@ -483,6 +483,7 @@ pub fn observation_of(name: &str, state: State) -> Observation {
         content: (!is_unread).then(|| content_of(name, state)),
         is_absent: false,
         is_directory: false,
+        health: None,
         baseline: Some(Digest::of(b"baseline")),
         last_run: Some(LastRun {
             run: "5a10c3d2".to_string(),

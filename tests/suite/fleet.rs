@@ -202,7 +202,10 @@ fn move_directory_away(world: &World, events: &Receiver<FleetEvent>) -> Vec<Stat
     // The first reads delay no later ones any more.
     world.clock.advance(Duration::from_secs(1));
     fs::rename(world.agent_directory("a"), world.root.join("away")).unwrap();
-    world.write_scratch("b", "- marker\n");
+    // In one change: the read after one half of it would not be followed by another while the clock stands.
+    let marker = world.root.join("marker");
+    fs::write(&marker, format!("{BASELINE}- marker\n")).unwrap();
+    fs::rename(&marker, world.memory_path("b")).unwrap();
     let (mut states, mut is_known) = (Vec::new(), false);
     while !is_known {
         let event = events.recv_timeout(WAIT_TIMEOUT).unwrap();

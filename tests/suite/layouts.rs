@@ -372,7 +372,7 @@ fn agent_without_resets_is_in_state_layout() {
     let world = world_with_layout_agent();
     let seen = world.observe("keeper");
     assert_eq!(seen.state, State::Layout, "{}", seen.reason);
-    assert_eq!(seen.reason, "notes, never reset");
+    assert_eq!(seen.reason, "notes: health not checked yet");
     assert!(seen.blocker.is_none());
     fs::rename(world.agent_directory("keeper"), world.root.join("away")).unwrap();
     assert_eq!(world.observe("keeper").state, State::Missing);

@@ -54,6 +54,7 @@ mod demo;
 mod disk;
 mod documents;
 mod drover;
+mod drover_repair;
 #[path = "../support/earlier.rs"]
 mod earlier;
 #[path = "../support/edited_files.rs"]
@@ -75,11 +76,13 @@ mod guard;
 mod hostile;
 mod import_circles;
 mod kept_objects;
+mod known_health;
 mod layouts;
 mod ledger;
 mod lint;
 mod local_times;
 mod manifest;
+mod memory_search;
 mod migration;
 mod moved_archives;
 #[path = "../support/notes_layout.rs"]

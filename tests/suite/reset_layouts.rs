@@ -13,7 +13,7 @@ use memory_shepherd::engine::{Engine, EngineSetup, Plan, Trigger, UndoMode, Undo
 use memory_shepherd::layouts::{
     ArgumentForm, ArgumentSpec, Collection, FileEdit, HealthFinding, ItemContent, ItemPages,
     Layout, Layouts, MemoryFiles, OperationRequest, OperationSpec, PlanFailure, PlannedOperation,
-    SearchAnswer,
+    SearchAnswer, SearchableFile,
 };
 use memory_shepherd::transport::{MemoryObject, SingleTransport};
 
@@ -111,6 +111,14 @@ impl Layout for ResetLayout {
 
     fn read(&self, _: &MemoryFiles, _: Option<&str>, item: &str) -> Result<ItemContent> {
         Err(Error::new(ErrorKind::User, format!("no item {item}")))
+    }
+
+    fn texts(&self, _files: &MemoryFiles) -> Result<Vec<SearchableFile>> {
+        Ok(Vec::new())
+    }
+
+    fn title(&self, _file: &SearchableFile, _bytes: &[u8]) -> String {
+        String::new()
     }
 
     fn search(&self, _: &MemoryFiles, _: &str) -> Result<SearchAnswer> {

@@ -58,8 +58,14 @@ fn is_call_of(arguments: &[&str], command: &str) -> bool {
 
 /// Returns the schema of what a command line prints: that of the longest command that fits.
 fn schema_of(rows: &[DocumentRow], arguments: &[&str], document: &Value) -> String {
-    if document.get("error").is_some() {
-        return ERROR_SCHEMA.to_string();
+    if let Some(error) = document.get("error") {
+        let is_of_drover = error.get("op").is_some();
+        let schema = if is_of_drover {
+            "drover-refusal"
+        } else {
+            ERROR_SCHEMA
+        };
+        return schema.to_string();
     }
     let calls = rows.iter().flat_map(|row| {
         let commands = row.commands.iter();
@@ -403,6 +409,71 @@ fn record_units_and_alerts(recorder: &mut Recorder) {
     });
 }
 
+fn record_memories(recorder: &mut Recorder) {
+    let site = Site::new();
+    let id = "01HF7YAT00AAAAAAAAAAAAAAAA";
+    let broken = "01HF7YAT00BBBBBBBBBBBBBBBB";
+    let entry = |id: &str, summary: &str| {
+        let mapping = format!("id: {id}\nscope: agent\nkind: user\nsummary: {summary}");
+        format!("---\n{mapping}\ncreatedAt: 1700000000000\ntags: [style]\n---\n\ngreen tea\n")
+    };
+    site.write(
+        format!("store/agents/w/{id}.md").as_str(),
+        entry(id, "likes tea"),
+    );
+    site.write(
+        format!("store/agents/w/{broken}.md").as_str(),
+        entry(broken, "a: b"),
+    );
+    site.write("store/AGENTS.md", "the rules\n");
+    site.append(
+        "memory-shepherd.conf",
+        "\n[web]\nlayout=drover\nmemory_dir=./store\n",
+    );
+    let move_entry = format!("move {id} --scope global");
+    let lines = [
+        "tree".to_string(),
+        format!("show {id}"),
+        "search tea".to_string(),
+        "health".to_string(),
+        format!("plan {move_entry}"),
+        format!("apply {move_entry}"),
+        "apply forget 01HF7YAT00CCCCCCCCCCCCCCCC".to_string(),
+    ];
+    for line in lines {
+        recorder.run(&site, &format!("memory web {line}"));
+    }
+    let verbs = [
+        "list".to_string(),
+        format!("show {id}"),
+        "recall tea".to_string(),
+        "recall tea --better --agent-id w".to_string(),
+        "index".to_string(),
+        "health".to_string(),
+        format!("repair {broken}"),
+        format!("repair {id}"),
+        "put --scope run --agent-id w --run-id r --kind user --summary s --body b".to_string(),
+        format!("move {id} --scope agent --agent-id w"),
+        "prune --days 1".to_string(),
+        format!("forget {id}"),
+        format!("show {id}"),
+        "put --scope agent --kind user --summary s --body b".to_string(),
+    ];
+    for line in verbs {
+        recorder.run(&site, &format!("drover --dir store {line}"));
+    }
+    recorder.run_all(
+        &site,
+        &[
+            "drover instructions --cwd store",
+            "drover id --path /a/AGENTS.md",
+            "drover id --at 1700000000000",
+            "status",
+            "archive search tea",
+        ],
+    );
+}
+
 fn record_failures(recorder: &mut Recorder) {
     let site = Site::new();
     let dir = site.dir.display();
@@ -474,6 +545,7 @@ fn real_documents_match_their_schemas() {
     record_runs(&mut recorder);
     record_versions(&mut recorder);
     record_units_and_alerts(&mut recorder);
+    record_memories(&mut recorder);
     record_failures(&mut recorder);
     let faults = find_faults(python, &recorder.samples);
     let faults: BTreeSet<String> = faults.into_iter().collect();
@@ -562,7 +634,9 @@ pub fn leaf_commands() -> Vec<String> {
             .map(str::to_string)
             .collect()
     };
-    let verbs = below(&[]);
+    let mut verbs = below(&[]);
+    // Without an agent that has a layout, these are hidden.
+    verbs.extend(["memory", "drover"].map(str::to_string));
     let commands = verbs.iter().flat_map(|verb| {
         let subcommands = below(&[verb]);
         // `lint` is a command of its own as well.

@@ -33,6 +33,7 @@ use memory_shepherd::engine::{
     BaselineList, Engine, EngineSetup, FileOwner, FleetEvent, HostStatus, Plan, RunProgress,
     ScratchRequest, SearchRequest, State, Trigger, UndoTarget,
 };
+use memory_shepherd::layouts::Layouts;
 use memory_shepherd::transport::local::LocalTransport;
 use memory_shepherd::transport::sftp::PerHostTransports;
 use ratatui::buffer::{Buffer, Cell};
@@ -83,7 +84,7 @@ fn demo_engine(demo: &demo::Demo) -> Engine {
         user: "ops".to_string(),
         trigger: Trigger::Console,
         archive_group: None,
-        layouts: Default::default(),
+        layouts: Layouts::BUILT_IN,
     })
 }
 
@@ -129,7 +130,9 @@ impl ScriptedConsole<'_> {
     }
 
     fn observe_all(&mut self) {
-        let observations = self.engine.config().agents.iter().map(|agent| {
+        let agents: Vec<_> = self.engine.config().agents.iter().collect();
+        self.engine.health().check_due(&agents);
+        let observations = agents.into_iter().map(|agent| {
             let mut seen = self.engine.observer().observe(agent);
             if seen.state == State::Busy {
                 seen.reason =

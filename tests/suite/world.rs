@@ -336,7 +336,6 @@ impl World {
         let env = ConfigEnvironment {
             home: Some(self.root.clone()),
             uid: 1000,
-            layout_names: LAYOUTS.names().collect(),
             ..bare_environment(&self.root)
         };
         (path, env)
@@ -484,7 +483,10 @@ impl World {
 
 /// The environment of a program that root runs without variables.
 pub fn bare_environment(cwd: &Path) -> ConfigEnvironment {
-    ConfigEnvironment::bare(cwd)
+    ConfigEnvironment {
+        layout_names: LAYOUTS.names().collect(),
+        ..ConfigEnvironment::bare(cwd)
+    }
 }
 
 /// An engine as a command starts it.

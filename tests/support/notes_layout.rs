@@ -5,15 +5,16 @@ use std::path::{Path, PathBuf};
 
 use chrono::{DateTime, FixedOffset, Utc};
 use memory_shepherd::base::error::{Error, ErrorKind, Result};
+use memory_shepherd::layouts::drover::DroverLayout;
 use memory_shepherd::layouts::{
     ArgumentForm, ArgumentSpec, Collection, FileEdit, FoundItem, HealthFinding, HealthSeverity,
     ItemContent, ItemPages, Layout, Layouts, MemoryFiles, MemoryItem, OperationRequest,
-    OperationSpec, PlanFailure, PlannedOperation, SearchAnswer,
+    OperationSpec, PlanFailure, PlannedOperation, SearchAnswer, SearchableFile,
 };
 use memory_shepherd::transport::MemoryObject;
 
 /// The layouts of tests.
-pub const LAYOUTS: Layouts = Layouts(&[&NotesLayout]);
+pub const LAYOUTS: Layouts = Layouts(&[&NotesLayout, &DroverLayout]);
 
 const COLLECTIONS: [(&str, &str); 2] = [("new", "New notes"), ("kept", "Kept notes")];
 
@@ -53,6 +54,8 @@ fn note_pages<'f>(files: &'f MemoryFiles, directory: &'static Path) -> Result<It
             bytes: size,
             modified: DateTime::<Utc>::from_timestamp(seconds, 0).map(|time| time.fixed_offset()),
             visible_to: "all".to_string(),
+            labels: Vec::new(),
+            failure: None,
         })
     };
     Ok(Box::new(std::iter::from_fn(move || {
@@ -105,6 +108,33 @@ impl Layout for NotesLayout {
         let bytes = read_note(files, &path)?;
         let given = None;
         Ok(ItemContent { path, bytes, given })
+    }
+
+    fn texts(&self, files: &MemoryFiles) -> Result<Vec<SearchableFile>> {
+        let mut texts = Vec::new();
+        for (collection, _) in COLLECTIONS {
+            let directory = directory_of(collection)?;
+            for entry in files.list(directory)?.into_iter().flatten() {
+                let notes = entry?.into_iter().filter_map(|entry| {
+                    let path = directory.join(entry.name);
+                    let MemoryObject::File(metadata) = entry.object.ok()? else {
+                        return None;
+                    };
+                    (path.extension() == Some("md".as_ref())).then(|| SearchableFile {
+                        item: path.display().to_string(),
+                        collection: collection.to_string(),
+                        path,
+                        metadata,
+                    })
+                });
+                texts.extend(notes.filter(|note| note.path != Path::new("MEMORY.md")));
+            }
+        }
+        Ok(texts)
+    }
+
+    fn title(&self, _file: &SearchableFile, bytes: &[u8]) -> String {
+        MemoryItem::title_of(&String::from_utf8_lossy(bytes))
     }
 
     fn search(&self, files: &MemoryFiles, query: &str) -> Result<SearchAnswer> {

@@ -77,14 +77,14 @@ enum Scope {
     EveryEntry,
 }
 
-/// What the index knows of an entry.
+/// What the index knows of a document.
 #[derive(Clone, Copy)]
-struct KnownEntry {
-    place: i64,
+pub(super) struct KnownDocument {
+    pub place: i64,
     id: i64,
-    size: i64,
-    modified_ns: i64,
-    inode: i64,
+    pub size: i64,
+    pub modified_ns: i64,
+    pub inode: i64,
 }
 
 impl ArchiveIndex {
@@ -160,7 +160,7 @@ impl ArchiveIndex {
     }
 }
 
-fn begin(connection: &mut rusqlite::Connection) -> rusqlite::Result<Transaction<'_>> {
+pub(super) fn begin(connection: &mut rusqlite::Connection) -> rusqlite::Result<Transaction<'_>> {
     connection.transaction_with_behavior(TransactionBehavior::Immediate)
 }
 
@@ -182,7 +182,7 @@ struct AddedEntry {
     directory: Arc<str>,
     entry: EntryName,
     /// What the index knows of it; none if it is new.
-    known: Option<KnownEntry>,
+    known: Option<KnownDocument>,
 }
 
 impl AddedEntry {
@@ -274,7 +274,7 @@ impl Update<'_> {
         names: Vec<EntryName>,
     ) -> rusqlite::Result<()> {
         let path: Arc<str> = path.into();
-        let mut gone = known_entries(transaction, directory_id)?;
+        let mut gone = known_documents(transaction, directory_id)?;
         for entry in names {
             let known = gone.remove(&entry.text);
             if let Some(known) = &known {
@@ -535,7 +535,7 @@ impl<'a> EntryReader<'a> {
     }
 }
 
-impl KnownEntry {
+impl KnownDocument {
     /// Whether a file is the one that was indexed.
     fn is_same(&self, stat: &Stat) -> bool {
         self.size == stat.st_size
@@ -545,7 +545,7 @@ impl KnownEntry {
 }
 
 /// Returns the place of another document of a minute, behind those that it has.
-fn free_place(transaction: &Transaction<'_>, minute: i64) -> rusqlite::Result<i64> {
+pub(super) fn free_place(transaction: &Transaction<'_>, minute: i64) -> rusqlite::Result<i64> {
     let (first, end) = (first_place(minute), first_place(minute + 1));
     let last: Option<i64> = transaction
         .prepare_cached("SELECT max(place) FROM document WHERE place >= ?1 AND place < ?2")?
@@ -553,15 +553,16 @@ fn free_place(transaction: &Transaction<'_>, minute: i64) -> rusqlite::Result<i6
     Ok(last.map_or(first, |last| last + 1))
 }
 
-fn known_entries(
-    transaction: &Transaction<'_>,
-    directory_id: i64,
-) -> rusqlite::Result<HashMap<String, KnownEntry>> {
-    let mut statement = transaction.prepare_cached(
+/// Returns the documents of a container, by their keys.
+pub(super) fn known_documents(
+    connection: &rusqlite::Connection,
+    container: i64,
+) -> rusqlite::Result<HashMap<String, KnownDocument>> {
+    let mut statement = connection.prepare_cached(
         "SELECT key, place, id, size, modified_ns, inode FROM document WHERE container = ?1",
     )?;
-    let rows = statement.query_map([directory_id], |row| {
-        let entry = KnownEntry {
+    let rows = statement.query_map([container], |row| {
+        let entry = KnownDocument {
             place: row.get(1)?,
             id: row.get(2)?,
             size: row.get(3)?,
@@ -573,7 +574,7 @@ fn known_entries(
     rows.collect()
 }
 
-fn remove_document(transaction: &Transaction<'_>, place: i64) -> rusqlite::Result<()> {
+pub(super) fn remove_document(transaction: &Transaction<'_>, place: i64) -> rusqlite::Result<()> {
     transaction
         .prepare_cached("DELETE FROM words WHERE rowid = ?1")?
         .execute([place])?;
@@ -583,18 +584,22 @@ fn remove_document(transaction: &Transaction<'_>, place: i64) -> rusqlite::Resul
     Ok(())
 }
 
+/// Removes a directory of entries with its documents; returns their number.
 fn forget_directory(transaction: &Transaction<'_>, name: &str) -> rusqlite::Result<u64> {
-    let container = "(SELECT id FROM container WHERE source = ?1 AND path = ?2)";
-    let directory = params![ENTRY_SOURCE, name];
-    let words = format!(
-        "DELETE FROM words
-         WHERE rowid IN (SELECT place FROM document WHERE container = {container})"
-    );
-    transaction.execute(&words, directory)?;
-    let entries = format!("DELETE FROM document WHERE container = {container}");
-    let removed = transaction.execute(&entries, directory)?;
-    let sql = "DELETE FROM container WHERE source = ?1 AND path = ?2";
-    transaction.execute(sql, directory)?;
+    let sql = "SELECT id FROM container WHERE source = ?1 AND path = ?2";
+    let id: Option<i64> = transaction
+        .query_row(sql, params![ENTRY_SOURCE, name], |row| row.get(0))
+        .optional()?;
+    id.map_or(Ok(0), |id| forget_container(transaction, id))
+}
+
+/// Removes a container with its documents; returns their number.
+pub(super) fn forget_container(transaction: &Transaction<'_>, id: i64) -> rusqlite::Result<u64> {
+    let words = "DELETE FROM words
+         WHERE rowid IN (SELECT place FROM document WHERE container = ?1)";
+    transaction.execute(words, [id])?;
+    let removed = transaction.execute("DELETE FROM document WHERE container = ?1", [id])?;
+    transaction.execute("DELETE FROM container WHERE id = ?1", [id])?;
     Ok(removed as u64)
 }
 

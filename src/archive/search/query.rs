@@ -13,7 +13,8 @@
 //! | `kind:scratch,full` | kinds of entries |
 //! | `since:7d`, `until:2026-03` | the time of the entry: an age, a date, a month, a year, or a time |
 //! | `is:pinned`, `is:left` | pinned entries; those of agents that left the config |
-//! | `in:live`, `in:archive` | memories, or entries; both by default |
+//! | `in:live`, `in:memory`, `in:archive` | memories, files of memories of several files, or entries; all by default |
+//! | `layout:drover` | files of memories with this layout |
 
 mod relaxed;
 
@@ -87,6 +88,7 @@ pub struct EntryFilter {
     pub is_pinned: Option<bool>,
     /// Whether the agent has to have left the config, or must not have.
     pub has_left: Option<bool>,
+    layouts: Vec<NameTerm>,
     sources: Vec<Source>,
 }
 
@@ -102,8 +104,10 @@ struct NameTerm {
 pub enum Source {
     /// An entry of the archive.
     Archive,
-    /// The memory of an agent.
+    /// The memory of an agent that is one file.
     Live,
+    /// A file of a memory of several files.
+    Memory,
 }
 
 /// Properties of an entry that a filter looks at.
@@ -280,7 +284,7 @@ fn compile_regex(term: &RawTerm<'_>) -> Result<Regex, QueryError> {
     })
 }
 
-const FILTER_NAMES: [&str; 6] = ["agent", "kind", "since", "until", "is", "in"];
+const FILTER_NAMES: [&str; 7] = ["agent", "kind", "since", "until", "is", "in", "layout"];
 
 /// Names of kinds in queries.
 const KIND_NAMES: [(&str, EntryKind); 6] = [
@@ -312,6 +316,16 @@ impl EntryFilter {
             && self.until.is_none()
     }
 
+    /// Whether the files of an agent's memory with a layout can be a result.
+    pub fn allows_layout(&self, agent: &str, layout: &str) -> bool {
+        self.includes(Source::Memory)
+            && self.allows_agent(agent)
+            && allows_name(&self.layouts, layout)
+            && self.kinds.is_empty()
+            && self.is_pinned != Some(true)
+            && self.has_left != Some(true)
+    }
+
     /// Whether entries of a kind are allowed.
     pub fn allows_kind(&self, kind: EntryKind) -> bool {
         (self.kinds.is_empty() || self.kinds.contains(&kind))
@@ -320,10 +334,7 @@ impl EntryFilter {
 
     /// Whether entries of an agent are allowed.
     pub fn allows_agent(&self, agent: &str) -> bool {
-        self.agents.iter().all(|term| {
-            let mut patterns = term.patterns.iter();
-            patterns.any(|it| matches_name(it, agent)) != term.is_excluded
-        })
+        allows_name(&self.agents, agent)
     }
 
     /// Returns the patterns of agents that the query asks for, in lower case.
@@ -332,19 +343,21 @@ impl EntryFilter {
         asked.flat_map(|term| term.patterns.iter().map(String::as_str))
     }
 
-    fn allows_time(&self, stamp: NaiveDateTime) -> bool {
+    /// Whether texts of a time are allowed.
+    pub fn allows_time(&self, stamp: NaiveDateTime) -> bool {
         self.since.is_none_or(|since| stamp >= since)
             && self.until.is_none_or(|until| stamp < until)
     }
 
     /// Whether the query names this source.
     pub fn names_source(&self, source: Source) -> bool {
-        self.sources.contains(&source)
+        self.sources.contains(&source) || source == Source::Memory && !self.layouts.is_empty()
     }
 
     /// Whether texts of this source are searched.
     pub fn includes(&self, source: Source) -> bool {
-        self.sources.is_empty() || self.sources.contains(&source)
+        let has_layouts = source == Source::Memory || self.layouts.is_empty();
+        has_layouts && (self.sources.is_empty() || self.sources.contains(&source))
     }
 
     fn add(
@@ -370,10 +383,16 @@ impl EntryFilter {
             return Err(error(message, "leave out the - before it"));
         }
         match name {
-            "agent" => self.agents.push(NameTerm {
-                is_excluded,
-                patterns: values.map(str::to_lowercase).collect(),
-            }),
+            "agent" | "layout" => {
+                let terms = match name {
+                    "agent" => &mut self.agents,
+                    _ => &mut self.layouts,
+                };
+                terms.push(NameTerm {
+                    is_excluded,
+                    patterns: values.map(str::to_lowercase).collect(),
+                });
+            }
             "since" | "until" => {
                 let moment = parse_moment(value, now)
                     .ok_or_else(|| error(format!("{name}:{value} is not a time"), MOMENT_HINT))?;
@@ -412,10 +431,11 @@ impl EntryFilter {
                 for value in values {
                     self.sources.push(match value {
                         "live" => Source::Live,
+                        "memory" => Source::Memory,
                         "archive" => Source::Archive,
                         _ => {
                             let message = format!("in:{value} is not known");
-                            return Err(error(message, "in:live or in:archive"));
+                            return Err(error(message, "in:live, in:memory or in:archive"));
                         }
                     });
                 }
@@ -423,6 +443,14 @@ impl EntryFilter {
         }
         Ok(())
     }
+}
+
+/// Whether a name fulfils all terms.
+fn allows_name(terms: &[NameTerm], name: &str) -> bool {
+    terms.iter().all(|term| {
+        let mut patterns = term.patterns.iter();
+        patterns.any(|it| matches_name(it, name)) != term.is_excluded
+    })
 }
 
 /// Whether a name matches a pattern in lower case, in which `*` stands for any characters.

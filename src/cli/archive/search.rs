@@ -16,8 +16,8 @@ use crate::cli::arguments::values::parse_number;
 use crate::cli::output::{Document, Output, Printer, dim, format_count, notice};
 use crate::cli::{CommandContext, CommandError, CommandResult};
 use crate::engine::{
-    Engine, FoundEntry, FoundLine, FoundMemory, IndexProgress, SearchRelaxation, SearchRequest,
-    SearchResult,
+    Engine, FoundEntry, FoundLine, FoundMemory, FoundMemoryFile, IndexProgress, SearchRelaxation,
+    SearchRequest, SearchResult,
 };
 
 /// Number of entries that a search prints by default.
@@ -138,6 +138,7 @@ struct SearchDocument<'r> {
     /// Whether everything that matches is listed.
     complete: bool,
     memories: Vec<MemoryItem<'r>>,
+    files: Vec<MemoryFileItem<'r>>,
     entries: Vec<FoundEntryItem<'r>>,
     notes: &'r [String],
     /// Queries that find something, where this one finds nothing.
@@ -162,6 +163,22 @@ struct MemoryItem<'r> {
     agent: &'r str,
     path: &'r str,
     read: DateTime<FixedOffset>,
+    /// As of an entry.
+    similarity: f64,
+    hits: usize,
+    lines: Vec<LineItem>,
+}
+
+#[derive(Serialize)]
+struct MemoryFileItem<'r> {
+    agent: &'r str,
+    layout: &'r str,
+    collection: &'r str,
+    item: &'r str,
+    title: &'r str,
+    path: &'r str,
+    changed: DateTime<FixedOffset>,
+    size: u64,
     /// As of an entry.
     similarity: f64,
     hits: usize,
@@ -241,6 +258,24 @@ impl<'r> MemoryItem<'r> {
     }
 }
 
+impl<'r> MemoryFileItem<'r> {
+    fn new(found: &'r FoundMemoryFile) -> MemoryFileItem<'r> {
+        MemoryFileItem {
+            agent: &found.agent,
+            layout: &found.layout,
+            collection: &found.collection,
+            item: &found.item,
+            title: &found.title,
+            path: &found.address,
+            changed: found.modified,
+            size: found.size,
+            similarity: found.text.similarity,
+            hits: found.text.hit_count,
+            lines: found.text.lines.iter().map(LineItem::new).collect(),
+        }
+    }
+}
+
 impl<'r> FoundEntryItem<'r> {
     fn new(found: &'r FoundEntry) -> FoundEntryItem<'r> {
         let (entry, text) = (&found.entry, found.text.as_ref());
@@ -264,6 +299,9 @@ impl Document for SearchDocument<'_> {
     /// Writes `path:line:text`, as `grep -n` does; a text without lines as its path alone.
     fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
         for found in &self.result.memories {
+            write_found_lines(printer, &found.address, &found.text.lines)?;
+        }
+        for found in &self.result.files {
             write_found_lines(printer, &found.address, &found.text.lines)?;
         }
         for found in &self.result.entries {
@@ -304,7 +342,8 @@ pub(in crate::cli) fn run(context: &mut CommandContext<'_>, args: &SearchArgs) -
         },
         max_lines: MAX_PLACES,
     };
-    if request.query.filter.includes(Source::Archive) {
+    let includes = |source| request.query.filter.includes(source);
+    if includes(Source::Archive) || includes(Source::Memory) {
         let updated = engine
             .search()
             .update_index(&mut progress_line(context.output));
@@ -327,7 +366,8 @@ pub(in crate::cli) fn run(context: &mut CommandContext<'_>, args: &SearchArgs) -
     }
     let (has_more, is_all_read) = (result.has_more(), result.unread_entries == 0);
     let has_unlisted_hits = result.has_unlisted_hits();
-    let is_found = !result.entries.is_empty() || !result.memories.is_empty();
+    let has_memories = !result.memories.is_empty() || !result.files.is_empty();
+    let is_found = !result.entries.is_empty() || has_memories;
     let relaxations = if is_found {
         Vec::new()
     } else {
@@ -340,6 +380,7 @@ pub(in crate::cli) fn run(context: &mut CommandContext<'_>, args: &SearchArgs) -
         hits: result.hit_count(),
         complete: !has_more && is_all_read && !has_unlisted_hits,
         memories: result.memories.iter().map(MemoryItem::new).collect(),
+        files: result.files.iter().map(MemoryFileItem::new).collect(),
         entries: result.entries.iter().map(FoundEntryItem::new).collect(),
         notes: &result.notes,
         relaxations: relaxations.iter().map(RelaxationItem::new).collect(),

@@ -35,8 +35,8 @@ pub(in crate::cli) fn parse_record_count(text: &str) -> Result<usize, String> {
 #[cfg(feature = "demo")]
 pub(in crate::cli) fn parse_demo_size(text: &str) -> Result<usize, String> {
     let count = parse_number(text).ok();
-    let allowed = count.filter(|count| (14..=1000).contains(count));
-    allowed.ok_or_else(|| "expected a whole number from 14 to 1000".to_string())
+    let allowed = count.filter(|count| (15..=1000).contains(count));
+    allowed.ok_or_else(|| "expected a whole number from 15 to 1000".to_string())
 }
 
 pub(in crate::cli) fn parse_plan_hash(text: &str) -> Result<String, String> {

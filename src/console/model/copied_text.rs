@@ -34,6 +34,9 @@ pub fn clipboard_text(model: &Model, command: Command) -> Result<ClipboardText, 
                 Some(ArchiveRow::Memory(found)) if !model.archives.timeline.is_open => {
                     found.address.clone()
                 }
+                Some(ArchiveRow::File(found)) if !model.archives.timeline.is_open => {
+                    found.address.clone()
+                }
                 _ => {
                     let entry = model.archives.chosen_entry()?;
                     as_operand(entry.path).display().to_string()

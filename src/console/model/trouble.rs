@@ -239,7 +239,7 @@ impl TroubleLine {
 /// Notes what an observation says that its agent's row did not say yet. Returns whether the bell is
 /// due.
 pub fn track_trouble(model: &mut Model, seen: &Observation) -> bool {
-    if seen.state > State::Missing {
+    if seen.state > State::Ill {
         // A run in progress says nothing of what is wrong.
         if seen.state != State::Busy {
             model.trouble.remove(&seen.agent);

@@ -6,13 +6,14 @@
 mod candidates;
 mod entries;
 mod memories;
+mod memory_files;
 mod recorded_entries;
 mod relaxations;
 mod similar;
 mod texts;
 
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
 
 use chrono::{DateTime, FixedOffset};
@@ -57,6 +58,8 @@ pub struct SearchRequest {
 pub struct SearchResult {
     /// The memories that match.
     pub memories: Vec<FoundMemory>,
+    /// The files of memories of several files that match, in the order that was asked for.
+    pub files: Vec<FoundMemoryFile>,
     /// The entries that match, in the order that was asked for.
     pub entries: Vec<FoundEntry>,
     /// Number of entries that the query leaves over, before any text was compared with it: a bound
@@ -116,7 +119,9 @@ impl SearchResult {
 
     fn texts(&self) -> impl Iterator<Item = &FoundText> {
         let entries = self.entries.iter().filter_map(|found| found.text.as_ref());
-        entries.chain(self.memories.iter().map(|found| &found.text))
+        let files = self.files.iter().map(|found| &found.text);
+        let memories = self.memories.iter().map(|found| &found.text);
+        entries.chain(memories).chain(files)
     }
 }
 
@@ -157,6 +162,38 @@ pub struct FoundMemory {
     pub read_at: DateTime<FixedOffset>,
     /// The hits.
     pub text: FoundText,
+}
+
+/// A file of a memory of several files that matches.
+#[derive(Clone, Debug)]
+pub struct FoundMemoryFile {
+    /// The agent's name.
+    pub agent: String,
+    /// The layout of the memory.
+    pub layout: String,
+    /// The id of the collection of its item.
+    pub collection: String,
+    /// The id of its item.
+    pub item: String,
+    /// The title of its item.
+    pub title: String,
+    /// Its path below the directory of the memory.
+    pub path: PathBuf,
+    /// Its path; on another machine with the host before it.
+    pub address: String,
+    /// When it was changed.
+    pub modified: DateTime<FixedOffset>,
+    /// Its size in bytes.
+    pub size: u64,
+    /// The hits.
+    pub text: FoundText,
+}
+
+impl FoundMemoryFile {
+    /// Agent and path, which no other file has.
+    fn key(&self) -> (String, PathBuf) {
+        (self.agent.clone(), self.path.clone())
+    }
 }
 
 /// The hits in a text.
@@ -319,6 +356,9 @@ impl ArchiveSearch {
         let includes = |source| request.query.filter.includes(source);
         if includes(Source::Live) {
             self.search_memories(request, goes_on, &mut result);
+        }
+        if includes(Source::Memory) {
+            self.search_memory_files(request, goes_on, &mut result);
         }
         if includes(Source::Archive) {
             self.search_entries(request, directories, goes_on, &mut result)?;

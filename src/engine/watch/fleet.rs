@@ -116,6 +116,8 @@ enum FleetMessage {
     AgentRead(String, Option<Box<Observation>>, ReadCost),
     /// None when the sweep panicked or could not start.
     SweepFinished(Option<UnwatchedChanges>),
+    /// The agents about whose health something else is known now.
+    HealthChecked(Vec<String>),
     Stop,
 }
 
@@ -272,6 +274,7 @@ struct WatchLoop {
     unrecorded: Vec<StateNote>,
     record_due: Option<Instant>,
     is_unwatched: bool,
+    is_checking_health: bool,
     /// Changes that wait in the inbox, and whether some were dropped.
     backlog: Arc<ChangeBacklog>,
 }
@@ -340,6 +343,7 @@ impl WatchLoop {
             unrecorded: Vec::new(),
             record_due: None,
             is_unwatched: false,
+            is_checking_health: false,
             backlog,
         };
         match watcher {
@@ -397,6 +401,7 @@ impl WatchLoop {
                     message,
                     FleetMessage::AgentRead(..)
                         | FleetMessage::SweepFinished(_)
+                        | FleetMessage::HealthChecked(_)
                         | FleetMessage::ReadRequested(_)
                 ));
                 if !self.handle_message(message, &mut observed) {
@@ -497,14 +502,12 @@ impl WatchLoop {
         let now = self.watch.context.clock().instant();
         match message {
             FleetMessage::Stop => return false,
-            FleetMessage::ReadRequested(names) => {
-                self.watch.observer.forget_contents(&names);
-                for name in &names {
-                    if self.is_read_here(name) && self.due_reads.request(name.clone(), now) {
-                        self.jobs.add(1);
-                    }
+            FleetMessage::ReadRequested(names) => self.read_now(names, now),
+            FleetMessage::HealthChecked(changed) => {
+                self.is_checking_health = false;
+                if !changed.is_empty() {
+                    self.read_now(changed, now);
                 }
-                self.host_polls.request_poll(names, true);
             }
             FleetMessage::AgentsRead { observations, left } => {
                 for observation in &observations {
@@ -516,6 +519,7 @@ impl WatchLoop {
                         self.schedule_read(name, now);
                     }
                     self.is_fleet_read = true;
+                    self.start_health_checks();
                     if !self.has_directories_to_watch() {
                         self.jobs.add(-1);
                     }
@@ -535,6 +539,7 @@ impl WatchLoop {
                     self.apply_sweep(missed, now);
                 }
                 self.schedule_rereads(now);
+                self.start_health_checks();
                 self.next_sweep = Some(now + self.sweep_interval());
             }
             FleetMessage::PathChanged(path) => {
@@ -544,6 +549,37 @@ impl WatchLoop {
             FleetMessage::ChangesLost => self.handle_lost_changes(now),
         }
         true
+    }
+
+    /// Reads agents ahead of the queue, whatever their stamps.
+    fn read_now(&mut self, names: Vec<String>, now: Instant) {
+        self.watch.observer.forget_contents(&names);
+        for name in &names {
+            if self.is_read_here(name) && self.due_reads.request(name.clone(), now) {
+                self.jobs.add(1);
+            }
+        }
+        self.host_polls.request_poll(names, true);
+    }
+
+    /// Checks the memories of several files that are due, in a thread of its own: each is read whole.
+    fn start_health_checks(&mut self) {
+        let mut agents = self.watch.context.config().agents.iter();
+        if self.is_checking_health || !agents.any(|agent| agent.layout.is_some()) {
+            return;
+        }
+        let (watch, messages) = (Arc::clone(&self.watch), self.messages.clone());
+        let check = move || {
+            let agents: Vec<&Agent> = watch.context.config().agents.iter().collect();
+            let changed = catch_unwind(AssertUnwindSafe(|| watch.health.check_due(&agents)));
+            // The watch may have ended.
+            let _ = messages.send(FleetMessage::HealthChecked(changed.unwrap_or_default()));
+        };
+        // Without a thread, the next sweep tries again.
+        if thread::Builder::new().spawn(check).is_ok() {
+            self.is_checking_health = true;
+            self.jobs.add(1);
+        }
     }
 
     fn apply_sweep(&mut self, missed: UnwatchedChanges, now: Instant) {
@@ -617,6 +653,7 @@ impl WatchLoop {
                 ChangeTarget::Ledger => {
                     self.schedule_reads(self.stamps.forget_recorded(), now);
                     self.ledger_due.get_or_insert(now + LEDGER_DEBOUNCE);
+                    self.start_health_checks();
                 }
                 ChangeTarget::Config => self.config_due = Some(now + CONFIG_DEBOUNCE),
                 ChangeTarget::LintFiles => self.reread(self.agent_names(), now),

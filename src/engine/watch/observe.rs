@@ -13,6 +13,7 @@ use super::classified_content::{ClassifiedContent, NO_MEMORY_REASON, describe_ov
 use super::content_cache::{ContentKey, ScannedText};
 use super::degraded::replacement_degradation;
 use super::known_fleet::KnownFleet;
+use super::memory_health::MemoryHealthFacts;
 use super::similar_names::SimilarFile;
 use crate::base::digest::Digest;
 use crate::base::error::{Error, ErrorKind};
@@ -484,6 +485,7 @@ impl Observer {
         };
         self.apply_memory(&subject, directory, memory, &mut seen, &mut conditions);
         self.add_replacement_conditions(&subject, directory, &mut conditions);
+        self.add_health_conditions(subject.agent, &mut seen.observation, &mut conditions);
         seen.observation.lock_holder = self.add_run_conditions(&subject, &mut conditions);
         conditions.apply_to(&mut seen.observation);
         seen
@@ -507,6 +509,7 @@ impl Observer {
             content: None,
             is_absent: false,
             is_directory: false,
+            health: None,
             baseline: subject.baseline.as_ref().ok().map(|it| it.digest()),
             last_run: subject.history.last_run.clone(),
             ledger_error: subject.ledger_error.clone(),
@@ -529,9 +532,7 @@ impl Observer {
         match memory {
             Ok(ObservedMemory::Special(SpecialFile::Directory)) if agent.reset.is_none() => {
                 observation.is_directory = true;
-                let layout = agent.layout.as_ref().map(|it| it.name.as_str());
-                let reason = format!("{}, never reset", layout.unwrap_or_default());
-                conditions.add(State::Layout, reason);
+                conditions.add(State::Layout, "");
             }
             Ok(ObservedMemory::Absent) if agent.reset.is_none() => {
                 observation.is_absent = true;
@@ -591,6 +592,38 @@ impl Observer {
                 conditions.add_blocking(state, &error.into());
             }
         }
+    }
+
+    /// Adds what the last check of the memory of several files found.
+    fn add_health_conditions(
+        &self,
+        agent: &Agent,
+        observation: &mut Observation,
+        conditions: &mut Conditions,
+    ) {
+        let Some(layout) = &agent.layout else {
+            return;
+        };
+        let MemoryHealthFacts { known, failure } = self.health.facts(&agent.name);
+        observation.health = known.clone();
+        if agent.reset.is_none() && !observation.is_directory {
+            // What is known is of another time.
+            return;
+        }
+        let state = match agent.reset {
+            // This has no state of its own.
+            Some(_) => State::Clean,
+            None => State::Layout,
+        };
+        let (state, text) = match (&failure, &known) {
+            (Some(why), _) => (State::Error, format!("cannot check its health: {why}")),
+            (None, Some(known)) if known.is_ill() => (State::Ill, known.describe()),
+            (None, Some(known)) if known.worst.is_none() && agent.reset.is_some() => return,
+            (None, Some(known)) => (state, known.describe()),
+            (None, None) => (state, "health not checked yet".to_string()),
+        };
+        let reason = format!("{}: {text}", layout.name);
+        conditions.add(state, self.scanner.mask_secrets_in(&reason));
     }
 
     /// Adds why the memory cannot be replaced, and what earlier runs kept beside it.

@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use serde::Serialize;
 
-use super::ids::{is_entry_id, is_segment};
+use super::ids::{is_entry_id, is_segment, time_of_id};
 use super::yaml::{Pair, Value, parse_mapping, write_text};
 
 /// Who an entry is for.
@@ -250,37 +250,87 @@ pub fn parse_entry(bytes: &[u8], place: &Place) -> Result<Entry, LoadFault> {
     }
     let (mapping, rest) = split_fences(&text).ok_or(LoadFault::NoFence)?;
     let pairs = parse_mapping(mapping).map_err(|_| LoadFault::Yaml)?;
-    let value = |key: &str| pairs.iter().find(|it| it.key == key).map(|it| &it.value);
-    let string = |key: &str| value(key).and_then(Value::as_text);
-    let id = string("id").filter(|id| is_entry_id(id));
-    let id = id.ok_or(LoadFault::Id)?.to_string();
-    let kind = string("kind").and_then(|kind| kind.parse().ok());
-    let kind = kind.ok_or(LoadFault::Kind)?;
-    let scope = match value("scope") {
-        None | Some(Value::Null) => place.scope,
-        Some(scope) => scope
-            .as_text()
-            .and_then(|scope| scope.parse().ok())
-            .ok_or(LoadFault::Scope)?,
-    };
-    let summary = string("summary").filter(|summary| !summary.is_empty());
+    let pairs = Pairs(&pairs);
+    let id = pairs.id().ok_or(LoadFault::Id)?;
+    let kind = pairs.kind().ok_or(LoadFault::Kind)?;
+    if !matches!(pairs.value("scope"), None | Some(Value::Null)) && pairs.scope().is_none() {
+        return Err(LoadFault::Scope);
+    }
+    let summary = pairs.string("summary").filter(|it| !it.is_empty());
     let summary = summary.ok_or(LoadFault::Summary)?.to_string();
-    let created_ms = value("createdAt").and_then(to_millis);
-    let created_ms = created_ms.ok_or(LoadFault::Created)?;
-    let segment = |key: &str| string(key).filter(|it| is_segment(it)).map(str::to_string);
-    Ok(Entry {
-        id,
-        scope,
-        kind,
-        summary,
-        body: trim(rest).to_string(),
-        agent_id: segment("agentId").or_else(|| place.agent()),
-        run_id: segment("runId").or_else(|| place.run()),
-        tags: value("tags").and_then(to_tags).unwrap_or_default(),
-        created_ms,
-        updated_ms: value("updatedAt").and_then(to_millis),
-        unknown_lines: unknown_lines(&pairs),
-    })
+    pairs.created_ms().ok_or(LoadFault::Created)?;
+    Ok(pairs.to_entry(place, id, kind, summary, trim(rest).to_string()))
+}
+
+/// The pairs of the mapping of an entry.
+pub struct Pairs<'p>(pub &'p [Pair]);
+
+impl Pairs<'_> {
+    fn value(&self, key: &str) -> Option<&Value> {
+        self.0.iter().find(|it| it.key == key).map(|it| &it.value)
+    }
+
+    fn string(&self, key: &str) -> Option<&str> {
+        self.value(key).and_then(Value::as_text)
+    }
+
+    /// Returns what is written behind a key that has a scalar, as text; none where it is blank.
+    pub fn text_of(&self, key: &str) -> Option<String> {
+        let pair = self.0.iter().find(|it| it.key == key)?;
+        let text = match &pair.value {
+            Value::Text(text) => text.clone(),
+            Value::Number(_) | Value::Bool => {
+                let (_, written) = pair.source.split_once(':')?;
+                trim(written.lines().next()?).to_string()
+            }
+            Value::Null | Value::List(_) | Value::Mapping => return None,
+        };
+        Some(text).filter(|text| !trim(text).is_empty())
+    }
+
+    pub fn id(&self) -> Option<String> {
+        let id = self.string("id").filter(|id| is_entry_id(id));
+        id.map(str::to_string)
+    }
+
+    pub fn kind(&self) -> Option<Kind> {
+        self.string("kind")?.parse().ok()
+    }
+
+    fn scope(&self) -> Option<Scope> {
+        self.string("scope")?.parse().ok()
+    }
+
+    fn created_ms(&self) -> Option<i64> {
+        self.value("createdAt").and_then(to_millis)
+    }
+
+    /// Makes an entry: what the pairs do not say, the directory does, and of the time the id.
+    pub fn to_entry(
+        &self,
+        place: &Place,
+        id: String,
+        kind: Kind,
+        summary: String,
+        body: String,
+    ) -> Entry {
+        let segment = |key| self.string(key).filter(|it| is_segment(it));
+        let segment = |key| segment(key).map(str::to_string);
+        let time_of_id = || i64::try_from(time_of_id(&id)).unwrap_or_default();
+        Entry {
+            scope: self.scope().unwrap_or(place.scope),
+            kind,
+            summary,
+            body,
+            agent_id: segment("agentId").or_else(|| place.agent()),
+            run_id: segment("runId").or_else(|| place.run()),
+            tags: self.value("tags").and_then(to_tags).unwrap_or_default(),
+            created_ms: self.created_ms().unwrap_or_else(time_of_id),
+            updated_ms: self.value("updatedAt").and_then(to_millis),
+            unknown_lines: unknown_lines(self.0),
+            id,
+        }
+    }
 }
 
 /// Returns a time; of a string the number at its beginning, as JavaScript's `parseInt` does.
@@ -331,7 +381,13 @@ fn unknown_lines(pairs: &[Pair]) -> String {
 
 /// Writes the file of an entry.
 pub fn format_entry(entry: &Entry) -> String {
-    let mut text = String::from("---\n");
+    let mapping = format_mapping(entry);
+    format!("---\n{mapping}---\n\n{}\n", trim(&entry.body))
+}
+
+/// Writes the mapping of an entry.
+pub fn format_mapping(entry: &Entry) -> String {
+    let mut text = String::new();
     let mut add = |key: &str, value: &str| {
         text.push_str(&format!("{key}: {value}\n"));
     };
@@ -357,7 +413,6 @@ pub fn format_entry(entry: &Entry) -> String {
         text.push_str(&format!("updatedAt: {updated}\n"));
     }
     text.push_str(&entry.unknown_lines);
-    text.push_str(&format!("---\n\n{}\n", trim(&entry.body)));
     text
 }
 

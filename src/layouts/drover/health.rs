@@ -7,13 +7,11 @@ use chrono::{DateTime, FixedOffset};
 
 use super::entry::{Entry, Scope, trim, units};
 use super::ids::{stable_id, time_of_id};
-use super::operations::{MAX_SUMMARY_UNITS, MAX_TAGS, max_body_units};
+use super::operations::{DAY_MS, MAX_SUMMARY_UNITS, MAX_TAGS, max_body_units};
 use super::prompt::IndexLimits;
 use super::ranking::RankingMode;
 use super::store::{EntryFile, Store};
 use crate::layouts::{HealthFinding, HealthSeverity, find_secrets};
-
-const DAY_MS: i64 = 86_400_000;
 
 /// The year 2000: an earlier time was read from a date, of which only the year counts.
 const YEAR_2000_MS: i64 = 946_684_800_000;
@@ -52,31 +50,31 @@ const UNLOADABLE: Check = check(
     "unloadable",
     Bad,
     "agents do not see this file, and are not told",
-    "repair the file, or put the entry again",
+    "`repair` it, or put the entry again",
 );
 const ID_MISMATCH: Check = check(
     "id-mismatch",
     Warning,
     "the id in the file counts; forget leaves the file behind, and the entry returns",
-    "put the entry again under its id, and remove this file",
+    "`repair` it, which gives the file its name",
 );
 const SCOPE_MISMATCH: Check = check(
     "scope-mismatch",
     Warning,
     "the scope in the file counts, not the directory; forget leaves the file behind",
-    "move the entry to the scope that it has",
+    "`repair` it, or move the entry to its scope",
 );
 const AGENT_MISMATCH: Check = check(
     "agent-mismatch",
     Warning,
     "the agent of the directory does not see the entry",
-    "move the entry to its agent",
+    "`repair` it, or move the entry to its agent",
 );
 const RUN_MISMATCH: Check = check(
     "run-mismatch",
     Warning,
     "the run of the directory does not see the entry",
-    "move the entry to its run",
+    "`repair` it, or move the entry to its run",
 );
 const DUPLICATE_ID: Check = check(
     "duplicate-id",
@@ -196,7 +194,7 @@ const RUN_OLD: Check = check(
     "run-old",
     Info,
     "no agent reads the entries of a run that has ended, and none removes them",
-    "archive and remove the directory",
+    "`prune` old runs, which archives their entries",
 );
 const INDEX_OVERFLOW: Check = check(
     "index-overflow",

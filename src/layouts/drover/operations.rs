@@ -9,7 +9,7 @@ use serde_json::json;
 use super::entry::{Entry, Kind, Place, Scope, format_entry, parse_entry, units};
 use super::ids::{is_entry_id, is_segment, new_id};
 use super::prompt::{InstructionChain, InstructionSettings};
-use super::store::{EntryFile, Store, list_place, read_listed};
+use super::store::{EntryFile, Store, UnreadFile, list_place, list_places, read_listed};
 use crate::base::digest::Digest;
 use crate::base::error::{Error, ErrorKind};
 use crate::layouts::{
@@ -18,6 +18,9 @@ use crate::layouts::{
 
 /// Maximum length of a summary in UTF-16 code units.
 pub const MAX_SUMMARY_UNITS: usize = 200;
+
+/// Milliseconds of a day.
+pub const DAY_MS: i64 = 86_400_000;
 
 /// Maximum number of tags.
 pub const MAX_TAGS: usize = 12;
@@ -49,7 +52,7 @@ pub struct PutRequest {
 }
 
 /// Why an operation is not done, with the words that agents know.
-fn refuse(reason: &'static str, message: String) -> PlanFailure {
+pub fn refuse(reason: &'static str, message: String) -> PlanFailure {
     PlanFailure::Refused(Refusal { reason, message })
 }
 
@@ -175,7 +178,7 @@ fn check_segment(name: &str, value: Option<&str>, scope: Scope) -> Result<(), Pl
 }
 
 /// Checks that an agent, or the operator, may change an entry.
-fn check_may_change(
+pub fn check_may_change(
     entry: &Entry,
     agent_id: Option<&str>,
     verb: &str,
@@ -226,7 +229,10 @@ fn plan_write(
     operation: &OperationRequest,
     outcome: &'static str,
 ) -> Result<PlannedOperation, PlanFailure> {
-    let path = path_of(entry);
+    let path = path_of(entry).ok_or_else(|| {
+        let message = format!("'{}' does not say whose it is", entry.id);
+        refuse("invalid_scope", message)
+    })?;
     let before = match files.read(&path)? {
         Ok(bytes) => Some(bytes),
         Err(FileReadFault::Absent) => None,
@@ -262,21 +268,22 @@ fn plan_write(
     })
 }
 
-/// The file that an entry belongs in.
-fn path_of(entry: &Entry) -> PathBuf {
+/// Returns the file that an entry belongs in; none if it does not say whose it is.
+pub fn path_of(entry: &Entry) -> Option<PathBuf> {
     let segment = match entry.scope {
-        Scope::Global => None,
-        Scope::Agent => entry.agent_id.clone(),
-        Scope::Run => entry.run_id.clone(),
+        Scope::Global => String::new(),
+        Scope::Agent => entry.agent_id.clone()?,
+        Scope::Run => entry.run_id.clone()?,
     };
     let place = Place {
         scope: entry.scope,
-        segment: segment.unwrap_or_default(),
+        segment,
     };
-    place.directory().join(format!("{}.md", entry.id))
+    Some(place.directory().join(format!("{}.md", entry.id)))
 }
 
-fn removal(file: &EntryFile) -> FileEdit {
+/// The edit that removes a file.
+pub fn removal(file: &EntryFile) -> FileEdit {
     FileEdit {
         path: file.path.clone(),
         before: Some(file.bytes.clone()),
@@ -360,6 +367,12 @@ pub fn plan_move(
     plan_write(files, &store, &moved, operation, "moved")
 }
 
+/// Returns why the files of a directory cannot all be read, if so.
+fn first_error(unlisted: Vec<Error>, unread: Vec<UnreadFile>) -> Option<Error> {
+    let unread = unread.into_iter().map(|it| it.error);
+    unlisted.into_iter().chain(unread).next()
+}
+
 /// Plans to bring the entries of a scope back to a recorded set: a directory of their files. Entries
 /// of instruction files are left alone.
 ///
@@ -373,7 +386,7 @@ pub fn plan_reset(
     let recorded = read_record(record, place)?;
     let listed = list_place(files, place)?;
     let (present, unread) = read_listed(files, place, listed.files);
-    if let Some(error) = listed.unread.into_iter().chain(unread).next() {
+    if let Some(error) = first_error(listed.unread, unread) {
         return Err(error.into());
     }
     let names: BTreeSet<&str> = recorded.iter().map(|it| it.name_id.as_str()).collect();
@@ -408,6 +421,54 @@ pub fn plan_reset(
             "recorded": recorded.len(),
             "changed": count,
         }),
+        edits,
+        basis: None,
+    })
+}
+
+/// Plans to remove the entries of runs whose last entry was written so many days ago.
+///
+/// # Errors
+/// The entries cannot be read.
+pub fn plan_prune(
+    files: &MemoryFiles,
+    days: u32,
+    operation: &OperationRequest,
+) -> Result<PlannedOperation, PlanFailure> {
+    let limit_ms = operation.now.timestamp_millis() - i64::from(days) * DAY_MS;
+    let mut runs = Vec::new();
+    let mut edits = Vec::new();
+    let (places, _) = list_places(files)?;
+    for place in places.iter().filter(|place| place.scope == Scope::Run) {
+        let listed = list_place(files, place)?;
+        let (present, unread) = read_listed(files, place, listed.files);
+        if let Some(error) = first_error(listed.unread, unread) {
+            return Err(error.into());
+        }
+        let time_of = |file: &EntryFile| {
+            let entry = file.entry.as_ref();
+            entry.map_or(file.modified / 1_000_000, Entry::recency)
+        };
+        if present
+            .iter()
+            .map(time_of)
+            .max()
+            .is_some_and(|last| last <= limit_ms)
+        {
+            runs.push(place.segment.clone());
+            edits.extend(present.iter().map(removal));
+        }
+    }
+    let (outcome, message) = if runs.is_empty() {
+        ("unchanged", format!("no run is older than {days} days."))
+    } else {
+        let message = format!("removed {} entries of {} runs.", edits.len(), runs.len());
+        ("pruned", message)
+    };
+    Ok(PlannedOperation {
+        outcome,
+        message,
+        facts: json!({ "runs": runs, "removed": edits.len() }),
         edits,
         basis: None,
     })
@@ -448,7 +509,7 @@ fn read_record(record: &MemoryFiles, place: &Place) -> Result<Vec<EntryFile>, Pl
         let fits = file.entry.as_ref().is_ok_and(|entry| {
             entry.id == file.name_id
                 && entry.scope == place.scope
-                && path_of(entry).parent() == Some(&place.directory())
+                && path_of(entry).is_some_and(|it| it.parent() == Some(&place.directory()))
         });
         if !fits {
             let message = format!(

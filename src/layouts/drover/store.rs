@@ -8,8 +8,8 @@ use super::entry::{Entry, LoadFault, Place, Scope, parse_entry};
 use super::ids::{is_entry_id, is_segment};
 use crate::base::error::{Error, Result};
 use crate::base::threads::map_on_processors;
-use crate::layouts::MemoryFiles;
-use crate::transport::{FileMetadata, MemoryObject, SpecialFile};
+use crate::layouts::{DirectoryPages, MemoryFiles};
+use crate::transport::{DirectoryEntry, FileMetadata, MemoryObject, SpecialFile};
 
 /// A file whose name is that of an entry.
 #[derive(Clone, Debug)]
@@ -46,36 +46,75 @@ pub struct ListedPlace {
     pub unread: Vec<Error>,
 }
 
+/// The names of a directory of entries, some at a time.
+pub struct PlaceListing {
+    pages: Option<DirectoryPages>,
+    place: Place,
+}
+
+impl PlaceListing {
+    /// Opens a directory. One that does not exist is empty.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn open(files: &MemoryFiles, place: Place) -> Result<PlaceListing> {
+        let pages = files.list(&place.directory())?;
+        Ok(PlaceListing { pages, place })
+    }
+
+    /// Returns the next entries, at least `count` if there are as many; none at the end.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn next_entries(&mut self, count: usize) -> Result<Option<ListedPlace>> {
+        let Some(pages) = &mut self.pages else {
+            return Ok(None);
+        };
+        let mut listed = ListedPlace::default();
+        while listed.files.len() < count {
+            let Some(page) = pages.next() else {
+                self.pages = None;
+                break;
+            };
+            for entry in page? {
+                listed.add(&self.place, entry);
+            }
+        }
+        listed
+            .files
+            .sort_by(|one, other| one.name_id.cmp(&other.name_id));
+        listed.odd_names.sort();
+        Ok(Some(listed))
+    }
+}
+
+impl ListedPlace {
+    /// Adds a name, if it is that of a Markdown file.
+    fn add(&mut self, place: &Place, entry: DirectoryEntry) {
+        let path = place.directory().join(&entry.name);
+        let Some(stem) = entry.name.to_str().and_then(|it| it.strip_suffix(".md")) else {
+            return;
+        };
+        match entry.object {
+            Ok(MemoryObject::File(_)) if !is_entry_id(stem) => self.odd_names.push(path),
+            Ok(MemoryObject::File(metadata)) => self.files.push(ListedFile {
+                name_id: stem.to_string(),
+                path,
+                metadata,
+            }),
+            Ok(_) => {}
+            Err(error) => self.unread.push(error.into()),
+        }
+    }
+}
+
 /// Lists the entries of a directory.
 ///
 /// # Errors
 /// It cannot be read. One that does not exist is empty.
 pub fn list_place(files: &MemoryFiles, place: &Place) -> Result<ListedPlace> {
-    let mut listed = ListedPlace::default();
-    let directory = place.directory();
-    for page in files.list(&directory)?.into_iter().flatten() {
-        for entry in page? {
-            let path = directory.join(&entry.name);
-            let Some(stem) = entry.name.to_str().and_then(|it| it.strip_suffix(".md")) else {
-                continue;
-            };
-            match entry.object {
-                Ok(MemoryObject::File(_)) if !is_entry_id(stem) => listed.odd_names.push(path),
-                Ok(MemoryObject::File(metadata)) => listed.files.push(ListedFile {
-                    name_id: stem.to_string(),
-                    path,
-                    metadata,
-                }),
-                Ok(_) => {}
-                Err(error) => listed.unread.push(error.into()),
-            }
-        }
-    }
-    listed
-        .files
-        .sort_by(|one, other| one.name_id.cmp(&other.name_id));
-    listed.odd_names.sort();
-    Ok(listed)
+    let listed = PlaceListing::open(files, place.clone())?.next_entries(usize::MAX)?;
+    Ok(listed.unwrap_or_default())
 }
 
 /// Lists the directories that entries can be in, in the order in which they are read, and those of
@@ -146,7 +185,7 @@ impl Store {
             store.unread.extend(listed.unread);
             let (read, unread) = read_listed(files, &place, listed.files);
             store.files.extend(read);
-            store.unread.extend(unread);
+            store.unread.extend(unread.into_iter().map(|it| it.error));
         }
         let mut positions: HashMap<&str, usize> = HashMap::new();
         for (number, file) in store.files.iter().enumerate() {
@@ -192,13 +231,19 @@ impl Store {
     }
 }
 
+/// A file that cannot be read.
+pub struct UnreadFile {
+    pub file: ListedFile,
+    pub error: Error,
+}
+
 /// Reads the files of a directory; those that are gone by now are left out.
 pub fn read_listed(
     files: &MemoryFiles,
     place: &Place,
     listed: Vec<ListedFile>,
-) -> (Vec<EntryFile>, Vec<Error>) {
-    let read: Vec<Result<Option<EntryFile>>> = if files.local_root().is_some() {
+) -> (Vec<EntryFile>, Vec<UnreadFile>) {
+    let read: Vec<Result<Option<EntryFile>, UnreadFile>> = if files.local_root().is_some() {
         map_on_processors(listed, || {
             |file: ListedFile| {
                 let content = files.read_all(&[(&file.path, &file.metadata)]).pop();
@@ -216,7 +261,7 @@ pub fn read_listed(
     for result in read {
         match result {
             Ok(entry) => entries.extend(entry),
-            Err(error) => unread.push(error),
+            Err(file) => unread.push(file),
         }
     }
     (entries, unread)
@@ -226,8 +271,12 @@ fn to_entry_file(
     place: &Place,
     file: ListedFile,
     content: Result<Option<Vec<u8>>>,
-) -> Result<Option<EntryFile>> {
-    Ok(content?.map(|bytes| EntryFile {
+) -> Result<Option<EntryFile>, UnreadFile> {
+    let content = match content {
+        Ok(content) => content,
+        Err(error) => return Err(UnreadFile { file, error }),
+    };
+    Ok(content.map(|bytes| EntryFile {
         entry: parse_entry(&bytes, place),
         place: place.clone(),
         path: file.path,

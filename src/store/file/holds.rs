@@ -44,6 +44,7 @@ impl Hold {
             Hold::AcceptedSeal => "seal.json",
             Hold::SealSerials => "seal-serials.json",
             Hold::BaselineChanges => "replacing.json",
+            Hold::Health => "health.json",
         }
     }
 
@@ -55,6 +56,7 @@ impl Hold {
             Hold::AcceptedSeal => "the files of the accepted seal",
             Hold::SealSerials => "the serials of seals",
             Hold::BaselineChanges => "the changes of baselines",
+            Hold::Health => "the results of health checks",
         }
     }
 }

@@ -518,6 +518,7 @@ impl Locks {
             HolderLockKind::Hold(Hold::AcceptedSeal) => ".accepted-seal.lock".to_string(),
             HolderLockKind::Hold(Hold::SealSerials) => ".serials.lock".to_string(),
             HolderLockKind::Hold(Hold::BaselineChanges) => ".replacing.lock".to_string(),
+            HolderLockKind::Hold(Hold::Health) => ".health.lock".to_string(),
             HolderLockKind::AlertDelivery => ".alert-delivery.lock".to_string(),
             // Configs may share an archive.
             HolderLockKind::Scheduler => {

@@ -96,7 +96,7 @@ pub(super) fn state_kinds() -> impl Iterator<Item = AlertKind> {
 /// Returns whether a state says that an agent does not have the condition of a kind. A state hides
 /// those behind it, and says nothing about them: an agent that is lost may have drifted.
 pub(super) fn rules_out(state: State, kind: AlertKind) -> bool {
-    use State::{Drifted, Error, HostKey, NoSep, Oversize, Tampered, Unreach};
+    use State::{Drifted, Error, HostKey, Ill, Missing, NoSep, Oversize, Tampered, Unreach};
     match kind {
         // A run looks at a host before it looks at the baseline.
         AlertKind::Tampered | AlertKind::Hostkey => !matches!(state, Tampered | HostKey | Unreach),
@@ -107,7 +107,11 @@ pub(super) fn rules_out(state: State, kind: AlertKind) -> bool {
         ),
         AlertKind::Oversize => !matches!(
             state,
-            Tampered | HostKey | Unreach | Error | Drifted | NoSep | Oversize
+            Tampered | HostKey | Unreach | Error | Drifted | NoSep | Ill | Oversize
+        ),
+        AlertKind::HealthWorse => !matches!(
+            state,
+            Tampered | HostKey | Unreach | Error | Drifted | NoSep | Missing | Ill
         ),
         AlertKind::FailedReset | AlertKind::Disk | AlertKind::MissedSchedule => false,
     }

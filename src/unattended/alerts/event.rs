@@ -72,7 +72,8 @@ impl Severity {
             AlertKind::MissedSchedule
             | AlertKind::Unreachable
             | AlertKind::Drifted
-            | AlertKind::Oversize => Severity::Warning,
+            | AlertKind::Oversize
+            | AlertKind::HealthWorse => Severity::Warning,
         }
     }
 
@@ -268,6 +269,7 @@ pub(super) fn kind_of_state(state: State) -> Option<AlertKind> {
         State::HostKey => Some(AlertKind::Hostkey),
         State::Unreach => Some(AlertKind::Unreachable),
         State::Drifted | State::NoSep => Some(AlertKind::Drifted),
+        State::Ill => Some(AlertKind::HealthWorse),
         State::Oversize => Some(AlertKind::Oversize),
         _ => None,
     }

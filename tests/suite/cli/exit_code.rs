@@ -594,10 +594,10 @@ fn usage_errors_name_the_alternatives() {
             "expected a whole number",
         ),
         (&["log", "-n", "x"], "expected a whole number"),
-        (&["demo", "--agents", "x"], "a whole number from 14 to 1000"),
+        (&["demo", "--agents", "x"], "a whole number from 15 to 1000"),
         (
             &["demo", "--agents", "13"],
-            "a whole number from 14 to 1000",
+            "a whole number from 15 to 1000",
         ),
         (&["log", "-n", "0"], "expected a number of at least 1"),
     ] {

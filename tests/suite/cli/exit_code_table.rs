@@ -73,6 +73,25 @@ fn unreachable_host(site: &Site) -> Hindrance {
     Hindrance::default()
 }
 
+/// An agent with a memory of several files.
+fn entries(site: &Site) -> Hindrance {
+    let entry = "---\nid: 01HF7YAT00AAAAAAAAAAAAAAAA\nkind: user\nsummary: likes tea\n\
+                 createdAt: 1700000000000\n---\n\ngreen tea\n";
+    site.write("store/agents/w/01HF7YAT00AAAAAAAAAAAAAAAA.md", entry);
+    no_entries(site)
+}
+
+fn ill_entries(site: &Site) -> Hindrance {
+    site.write("store/global/01HF7YAT00BBBBBBBBBBBBBBBB.md", "no mapping\n");
+    entries(site)
+}
+
+fn no_entries(site: &Site) -> Hindrance {
+    let section = "\n[web]\nlayout=drover\nmemory_dir=./store\n";
+    site.append("memory-shepherd.conf", section);
+    Hindrance::default()
+}
+
 fn unusable_archive(site: &Site) -> Hindrance {
     site.write("archives", "no directory");
     Hindrance::default()
@@ -419,6 +438,40 @@ const CASES: &[Case] = &[
     case("demo", 0, "", drift, "demo"),
     case("demo", 2, "an option has a wrong value", drift, "demo --agents 1"),
     case("demo", 6, UNFIT_FOR_DEMO, drift, "demo --dir agents"),
+    case("memory tree", 0, "", entries, "memory web tree"),
+    case("memory tree", 3, "memory_dir is not there", no_entries, "memory web tree"),
+    case("memory show", 0, "", entries, "memory web show 01HF7YAT00AAAAAAAAAAAAAAAA"),
+    case("memory show", 2, "no such item", entries, "memory web show X"),
+    case("memory search", 0, "", entries, "memory web search tea"),
+    case("memory search", 3, "memory_dir is not there", no_entries, "memory web search tea"),
+    case("memory health", 0, "", entries, "memory web health"),
+    case("memory health", 1, "a finding is a warning or an error", ill_entries, "memory web health"),
+    case("memory health", 3, "memory_dir is not there", no_entries, "memory web health"),
+    case("memory plan", 0, "", entries, "memory web plan forget 01HF7YAT00AAAAAAAAAAAAAAAA"),
+    case("memory plan", 1, "the layout refuses the operation", entries, "memory web plan move X --scope global"),
+    case("memory plan", 2, "an argument is wrong", entries, "memory web plan prune --days x"),
+    case("memory apply", 0, "", entries, "memory web apply forget 01HF7YAT00AAAAAAAAAAAAAAAA"),
+    case("memory apply", 1, "the layout refuses the operation", entries, "memory web apply move X --scope global"),
+    case("memory apply", 6, "the plan does not hold any more", entries, "memory web apply forget 01HF7YAT00AAAAAAAAAAAAAAAA --plan 00000000"),
+    case("drover list", 0, "", entries, "drover list --dir store"),
+    case("drover list", 3, "a file cannot be read", no_entries, "drover list --dir store"),
+    case("drover show", 0, "", entries, "drover show 01HF7YAT00AAAAAAAAAAAAAAAA --dir store"),
+    case("drover show", 1, "no such entry", entries, "drover show X --dir store"),
+    case("drover recall", 0, "", entries, "drover recall tea --dir store"),
+    case("drover put", 0, "", entries, "drover put --dir store --scope global --kind user --summary s --body b"),
+    case("drover put", 1, "refused as an agent would be", entries, "drover put --dir store --scope agent --kind user --summary s --body b"),
+    case("drover forget", 0, "also where there is no such entry", entries, "drover forget 01HF7YAT00AAAAAAAAAAAAAAAA --dir store"),
+    case("drover forget", 1, "refused as an agent would be", entries, "drover forget 01HF7YAT00AAAAAAAAAAAAAAAA --dir store --agent-id v"),
+    case("drover move", 0, "", entries, "drover move 01HF7YAT00AAAAAAAAAAAAAAAA --dir store --scope global"),
+    case("drover move", 1, "no such entry, or refused as an agent would be", entries, "drover move X --dir store --scope global"),
+    case("drover repair", 0, "also where there is nothing to repair", entries, "drover repair 01HF7YAT00AAAAAAAAAAAAAAAA --dir store"),
+    case("drover repair", 1, "something is missing that only you know", ill_entries, "drover repair 01HF7YAT00BBBBBBBBBBBBBBBB --dir store"),
+    case("drover prune", 0, "", entries, "drover prune --dir store --days 1"),
+    case("drover index", 0, "", entries, "drover index --dir store"),
+    case("drover instructions", 0, "", entries, "drover instructions"),
+    case("drover health", 0, "", entries, "drover health --dir store"),
+    case("drover health", 1, "a finding is a warning or an error", ill_entries, "drover health --dir store"),
+    case("drover id", 0, "", entries, "drover id --path /a/AGENTS.md"),
 ];
 
 /// Commands whose success needs nothing but a sound fleet.
@@ -462,6 +515,18 @@ const WITHOUT_CONFIG: &[&str] = &[
     "lint explain",
     "lint rules",
     "lint words",
+    "drover list",
+    "drover show",
+    "drover recall",
+    "drover put",
+    "drover forget",
+    "drover move",
+    "drover repair",
+    "drover prune",
+    "drover index",
+    "drover instructions",
+    "drover health",
+    "drover id",
 ];
 
 #[test]

@@ -231,6 +231,9 @@ fn metrics_directory_may_be_behind_a_symlink() {
 #[test]
 fn metrics_page_lists_every_metric() {
     let site = site_with_notes_and_drift();
+    fs::create_dir(site.path("entries")).unwrap();
+    let section = "\n[scout]\nlayout=drover\nmemory_dir=./entries\n";
+    site.append("memory-shepherd.conf", section);
     let _ = site.run(["reset", "--all"]).assert_code(0);
     let _ = site
         .run(["status", "--metrics", "fleet.prom"])

@@ -145,6 +145,7 @@ fn describe_filter(name: &str, value: &str, now: DateTime<FixedOffset>) -> Strin
         }
         "in" => match values.as_slice() {
             ["live"] => "in memories".to_string(),
+            ["memory"] => "in memories of several files".to_string(),
             ["archive"] => "in entries".to_string(),
             _ => "in entries and memories".to_string(),
         },

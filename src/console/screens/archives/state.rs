@@ -16,8 +16,8 @@ use crate::console::screens::agent::marked_lines::MarkedLines;
 use crate::console::text::{Comparison, Pane, TextLine};
 use crate::console::widgets::list_pane::{KeyedRows, ListPane};
 use crate::engine::{
-    EntryComparison, FoundEntry, FoundMemory, FoundText, IndexProgress, SearchRelaxation,
-    SearchResult, TextSource,
+    EntryComparison, FoundEntry, FoundMemory, FoundMemoryFile, FoundText, IndexProgress,
+    SearchRelaxation, SearchResult, TextSource,
 };
 use crate::lint::ScanSummary;
 use retention::RetentionView;
@@ -149,12 +149,18 @@ pub struct FoundRows {
 }
 
 impl FoundRows {
-    /// Returns where the texts of the rows come from, in their order: memories, then entries.
+    /// Returns where the texts of the rows come from, in their order.
     pub fn sources(&self) -> Vec<TextSource> {
-        let memories = self.result.memories.iter().map(ArchiveRow::Memory);
-        let entries = self.result.entries.iter().map(ArchiveRow::Entry);
-        memories.chain(entries).map(|row| row.source()).collect()
+        rows_of(&self.result).map(|row| row.source()).collect()
     }
+}
+
+/// Returns the rows of a result: memories, then files of memories, then entries.
+fn rows_of(result: &SearchResult) -> impl Iterator<Item = ArchiveRow<'_>> {
+    let memories = result.memories.iter().map(ArchiveRow::Memory);
+    let files = result.files.iter().map(ArchiveRow::File);
+    let entries = result.entries.iter().map(ArchiveRow::Entry);
+    memories.chain(files).chain(entries)
 }
 
 /// A row of the list.
@@ -162,6 +168,8 @@ impl FoundRows {
 pub enum ArchiveRow<'a> {
     /// A memory.
     Memory(&'a FoundMemory),
+    /// A file of a memory of several files.
+    File(&'a FoundMemoryFile),
     /// An entry.
     Entry(&'a FoundEntry),
 }
@@ -171,6 +179,12 @@ impl<'a> ArchiveRow<'a> {
     pub fn source(&self) -> TextSource {
         match self {
             ArchiveRow::Memory(found) => TextSource::Memory(found.agent.clone()),
+            ArchiveRow::File(found) => TextSource::MemoryFile {
+                agent: found.agent.clone(),
+                collection: found.collection.clone(),
+                item: found.item.clone(),
+                path: found.path.clone(),
+            },
             ArchiveRow::Entry(found) => TextSource::Entry(found.entry.path.clone()),
         }
     }
@@ -179,6 +193,7 @@ impl<'a> ArchiveRow<'a> {
     pub fn agent(&self) -> &'a str {
         match self {
             ArchiveRow::Memory(found) => &found.agent,
+            ArchiveRow::File(found) => &found.agent,
             ArchiveRow::Entry(found) => &found.agent,
         }
     }
@@ -187,6 +202,7 @@ impl<'a> ArchiveRow<'a> {
     pub fn hits(&self) -> Option<&'a FoundText> {
         match self {
             ArchiveRow::Memory(found) => Some(&found.text).filter(|text| text.hit_count > 0),
+            ArchiveRow::File(found) => Some(&found.text).filter(|text| text.hit_count > 0),
             ArchiveRow::Entry(found) => found.text.as_ref(),
         }
     }
@@ -280,17 +296,14 @@ impl ArchivesScreen {
 
     /// Returns the number of rows.
     pub fn row_count(&self) -> usize {
-        self.result()
-            .map_or(0, |it| it.memories.len() + it.entries.len())
+        self.result().map_or(0, |it| {
+            it.memories.len() + it.files.len() + it.entries.len()
+        })
     }
 
-    /// Returns a row: memories come before entries.
+    /// Returns a row.
     pub fn row(&self, index: usize) -> Option<ArchiveRow<'_>> {
-        let result = self.result()?;
-        match index.checked_sub(result.memories.len()) {
-            None => result.memories.get(index).map(ArchiveRow::Memory),
-            Some(index) => result.entries.get(index).map(ArchiveRow::Entry),
-        }
+        rows_of(self.result()?).nth(index)
     }
 
     /// Takes over when entries were made, and sorts them again. Returns whether a time has changed.
@@ -325,14 +338,14 @@ impl ArchivesScreen {
     /// Whether keys are about a memory as it is now.
     pub fn is_at_memory(&self) -> bool {
         let row = self.current_row().filter(|_| !self.timeline.is_open);
-        matches!(row, Some(ArchiveRow::Memory(_)))
+        matches!(row, Some(ArchiveRow::Memory(_) | ArchiveRow::File(_)))
     }
 
     /// Returns the entry under the cursor; on a memory there is none.
     pub fn current_entry(&self) -> Option<&FoundEntry> {
         match self.current_row()? {
             ArchiveRow::Entry(found) => Some(found),
-            ArchiveRow::Memory(_) => None,
+            ArchiveRow::Memory(_) | ArchiveRow::File(_) => None,
         }
     }
 

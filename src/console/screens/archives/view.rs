@@ -258,6 +258,11 @@ fn draw_row(
                 String::new(),
             )
         }
+        ArchiveRow::File(found) => (
+            found.modified.format("%Y-%m-%d %H:%M").to_string(),
+            (found.layout.as_str(), Role::Good),
+            format_size(found.size),
+        ),
         ArchiveRow::Entry(found) => (
             found.time.format("%Y-%m-%d %H:%M").to_string(),
             kind_label(found.entry.kind),
@@ -319,6 +324,7 @@ fn draw_title(model: &Model, canvas: &mut Canvas<'_>, x: u16, y: u16) {
     };
     let text = match row {
         ArchiveRow::Memory(found) => found.address.clone(),
+        ArchiveRow::File(found) => found.title.clone(),
         ArchiveRow::Entry(found) => {
             let left = if found.has_left {
                 "  left the config"
@@ -330,7 +336,7 @@ fn draw_title(model: &Model, canvas: &mut Canvas<'_>, x: u16, y: u16) {
         }
     };
     let findings = match row {
-        ArchiveRow::Memory(_) => None,
+        ArchiveRow::Memory(_) | ArchiveRow::File(_) => None,
         ArchiveRow::Entry(found) => model.archives.describe_findings(&found.entry.path),
     };
     let findings = findings.unwrap_or_default();
@@ -365,6 +371,7 @@ fn draw_details(model: &Model, canvas: &mut Canvas<'_>, y: u16, has_preview: boo
         _ => {
             let source = match row {
                 ArchiveRow::Memory(found) => found.address.clone(),
+                ArchiveRow::File(found) => found.address.clone(),
                 ArchiveRow::Entry(found) => found.entry.path.display().to_string(),
             };
             let text = match (has_preview, position(model)) {

@@ -704,6 +704,10 @@ fn next_step_hint(model: &Model, row: &AgentRow, observation: &Observation) -> S
             let tab = key(Command::NextTab);
             format!("{diff} shows the diff, {diff} then {tab} the notes; {plan} plans a reset.")
         }
+        State::Ill => {
+            let (open, tab) = (key(Command::OpenSelected), key(Command::NextTab));
+            format!("{open} then {tab} shows each finding of its health, and what to do.")
+        }
         State::Layout => {
             let open = key(Command::OpenSelected);
             format!(

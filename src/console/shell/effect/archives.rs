@@ -90,7 +90,7 @@ pub(super) fn search_archive(runner: &mut EffectRunner, request: ArchiveSearchRe
         let has_found_nothing = sources.as_ref().is_some_and(Vec::is_empty);
         let entries = sources.into_iter().flatten().filter_map(|it| match it {
             TextSource::Entry(path) => Some(path),
-            TextSource::Memory(_) => None,
+            TextSource::Memory(_) | TextSource::MemoryFile { .. } => None,
         });
         let recorded = engine.search().recorded_entries(entries, &is_wanted);
         let recorded = recorded.map_err(|error| error.to_string());
@@ -209,6 +209,7 @@ pub(super) fn load_source(runner: &EffectRunner, source: TextSource) {
         let name = match &source {
             TextSource::Entry(_) => "entry",
             TextSource::Memory(agent) => agent,
+            TextSource::MemoryFile { item, .. } => item,
         };
         let page = page.map(|text| PagerText::new(name, &text.bytes));
         Msg::SourceLoaded(source, page)

@@ -62,10 +62,7 @@ pub(super) fn check_memory(runner: &EffectRunner, number: u64, agent: String) {
     let class = JobClass::MemoryChecks(host_of(runner, &agent));
     let request = Request::latest(class, "health").listed_as(format!("health of {agent}"));
     runner.submit(request, move |engine| {
-        let findings = engine.and_then(|engine| {
-            let memory = engine.layouts().open(&agent)?;
-            memory.health(engine.clock().now())
-        });
+        let findings = engine.and_then(|engine| engine.health().check(engine.agent(&agent)?));
         Msg::MemoryChecked(number, findings.map_err(|error| error.to_line()))
     });
 }

@@ -436,7 +436,13 @@ impl<'e> ReportCollector<'e> {
 
     fn state_reports(&self) -> Vec<StateReport> {
         let mut reports = Vec::new();
-        for state in [State::Error, State::Missing, State::Oversize, State::Behind] {
+        for state in [
+            State::Error,
+            State::Missing,
+            State::Ill,
+            State::Oversize,
+            State::Behind,
+        ] {
             let groups = self.grouped_periods(state, |period| period.agent.clone());
             for (agent, periods) in groups {
                 let mut periods = periods;

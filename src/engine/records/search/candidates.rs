@@ -105,6 +105,11 @@ impl IndexState {
         report
     }
 
+    /// Returns the index, if it is open.
+    pub fn index(&mut self) -> Option<&mut ArchiveIndex> {
+        self.index.as_mut()
+    }
+
     /// Returns whether the index is open.
     pub fn is_open(&self) -> bool {
         self.index.is_some()

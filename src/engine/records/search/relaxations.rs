@@ -93,7 +93,8 @@ impl ArchiveSearch {
             if !goes_on() {
                 break;
             }
-            let (entries, memories) = (result.entries.len(), result.memories.len());
+            let entries = result.entries.len();
+            let memories = result.memories.len() + result.files.len();
             if entries + memories > 0 {
                 found.push(SearchRelaxation {
                     relaxed,

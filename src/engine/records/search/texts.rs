@@ -20,6 +20,17 @@ pub enum TextSource {
     Entry(PathBuf),
     /// The memory of this agent, as it was searched.
     Memory(String),
+    /// A file of the memory of several files of an agent.
+    MemoryFile {
+        /// The agent.
+        agent: String,
+        /// The id of the collection of its item.
+        collection: String,
+        /// The id of its item.
+        item: String,
+        /// Its path below the directory of the memory.
+        path: PathBuf,
+    },
 }
 
 /// The beginning of a text.
@@ -61,6 +72,16 @@ impl ArchiveSearch {
     pub fn read_source(&self, source: &TextSource, max_bytes: u64) -> Result<SourceText> {
         match source {
             TextSource::Entry(path) => self.read_entry_text(path, max_bytes),
+            TextSource::MemoryFile { agent, path, .. } => {
+                let mut bytes = self.read_memory_file(agent, path)?;
+                let size = bytes.len() as u64;
+                bytes.truncate(usize::try_from(max_bytes).unwrap_or(usize::MAX));
+                Ok(SourceText {
+                    omitted_bytes: size - bytes.len() as u64,
+                    searched_start: 0,
+                    bytes,
+                })
+            }
             TextSource::Memory(name) => {
                 let agent = self.context.agent(name)?;
                 let memory = if agent.host().is_none() {

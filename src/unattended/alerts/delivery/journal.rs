@@ -36,6 +36,7 @@ fn message_id(kind: AlertKind) -> &'static str {
         AlertKind::Unreachable => "5b0f1a7c6d2e4f0b9a3c8e714d6f2a06",
         AlertKind::Drifted => "5b0f1a7c6d2e4f0b9a3c8e714d6f2a07",
         AlertKind::Oversize => "5b0f1a7c6d2e4f0b9a3c8e714d6f2a08",
+        AlertKind::HealthWorse => "5b0f1a7c6d2e4f0b9a3c8e714d6f2a09",
     }
 }
 

@@ -1,6 +1,7 @@
 //! A memory with a layout: its collections, the loaded items of one, the content of an item, what its
 //! checks find, and an operation whose arguments are being typed.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, FixedOffset};
@@ -87,6 +88,51 @@ pub struct MemoryPane {
     pub content: ItemContentPane,
 }
 
+/// The order of items.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ItemOrder {
+    /// As the layout lists them.
+    #[default]
+    Listed,
+    /// The one changed last first.
+    Newest,
+    /// By size, the largest first.
+    Largest,
+    /// By title.
+    Title,
+}
+
+impl ItemOrder {
+    /// Returns the order after this one, with the first behind the last.
+    pub fn next(self) -> ItemOrder {
+        match self {
+            ItemOrder::Listed => ItemOrder::Newest,
+            ItemOrder::Newest => ItemOrder::Largest,
+            ItemOrder::Largest => ItemOrder::Title,
+            ItemOrder::Title => ItemOrder::Listed,
+        }
+    }
+
+    /// Describes it; empty for that of the layout.
+    pub fn describe(self) -> &'static str {
+        match self {
+            ItemOrder::Listed => "",
+            ItemOrder::Newest => "newest first",
+            ItemOrder::Largest => "largest first",
+            ItemOrder::Title => "by title",
+        }
+    }
+
+    fn compare(self, one: &MemoryItem, other: &MemoryItem) -> Ordering {
+        match self {
+            ItemOrder::Listed => Ordering::Equal,
+            ItemOrder::Newest => other.modified.cmp(&one.modified),
+            ItemOrder::Largest => other.bytes.cmp(&one.bytes),
+            ItemOrder::Title => one.title.cmp(&other.title),
+        }
+    }
+}
+
 /// The loaded items of a collection.
 #[derive(Clone, Debug, Default)]
 pub struct ItemList {
@@ -94,8 +140,10 @@ pub struct ItemList {
     pub loaded: Vec<MemoryItem>,
     /// The items that the filter shows, as indices.
     pub shown: Vec<usize>,
-    /// The filter of the titles.
+    /// The filter of titles, ids and labels.
     pub filter: String,
+    /// The order of the shown items.
+    pub order: ItemOrder,
     /// Position among the shown items, by their ids.
     pub list: ListPane<String>,
     /// Number of items that were requested.
@@ -256,6 +304,14 @@ impl ItemList {
         self.show_from(0);
     }
 
+    /// Sets the order. The cursor stays on its item.
+    pub fn set_order(&mut self, order: ItemOrder) {
+        self.list = self.list.pinned(&*self);
+        self.order = order;
+        self.shown.clear();
+        self.show_from(0);
+    }
+
     /// Adds a page behind the loaded items. Those of an earlier request stay until the collection has
     /// ended, or as many items are read again, so that the rows do not move in between.
     pub fn add_page(&mut self, page: ItemPage, now: DateTime<FixedOffset>) {
@@ -307,12 +363,18 @@ impl ItemList {
             let item = &self.loaded[*index];
             filter.matches(&FilterSubject {
                 name: &item.title,
-                reason: &item.id,
+                reason: &format!("{} {}", item.id, item.labels.join(" ")),
                 ..FilterSubject::default()
             })
         };
         let shown = (start..self.loaded.len()).filter(is_shown);
         self.shown.extend(shown);
+        if self.order != ItemOrder::Listed {
+            let (loaded, order) = (&self.loaded, self.order);
+            // What was sorted before is one run, so that this takes one pass.
+            self.shown
+                .sort_by(|one, other| order.compare(&loaded[*one], &loaded[*other]));
+        }
     }
 }
 

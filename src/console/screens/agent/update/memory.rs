@@ -9,7 +9,7 @@ use crate::console::overlay::{OPERATION_KIND, Overlay};
 use crate::console::screen::Screen;
 use crate::console::screens::agent::state::AgentTab;
 use crate::console::screens::agent::state::memory::{
-    ITEM_STEP, ItemContentPane, ItemContentRequest, ItemPage, ItemsRequest, OpenedMemory,
+    ITEM_STEP, ItemContentPane, ItemContentRequest, ItemList, ItemPage, ItemsRequest, OpenedMemory,
     OperationDraft,
 };
 use crate::console::screens::agent::view::agent_list_height;
@@ -43,7 +43,10 @@ pub fn load(model: &mut Model) -> Vec<Effect> {
 fn open_collection(model: &mut Model, id: String) -> Vec<Effect> {
     let memory = &mut model.agent.memory;
     memory.collection = Some(id);
-    memory.items = Default::default();
+    memory.items = ItemList {
+        order: memory.items.order,
+        ..ItemList::default()
+    };
     memory.content = ItemContentPane::default();
     load(model)
 }
@@ -238,6 +241,19 @@ pub fn go_back(model: &mut Model, is_escape: bool, is_leaving: bool) -> bool {
 pub fn set_filter(model: &mut Model, filter: String) {
     model.agent.memory.items.set_filter(filter);
     model.agent.memory.has_collection_focus = false;
+    model.is_dirty = true;
+}
+
+/// Checks that the screen lists the items of a memory.
+pub fn check_items(model: &Model) -> Result<(), String> {
+    let is_listed = model.agent.tab == AgentTab::Memory && !model.agent.memory.content.is_open;
+    require(is_listed, "no items of a memory here")
+}
+
+/// Sorts the items in the next order.
+pub fn sort_items(model: &mut Model) {
+    let items = &mut model.agent.memory.items;
+    items.set_order(items.order.next());
     model.is_dirty = true;
 }
 

@@ -123,6 +123,10 @@ fn describe_count(items: &ItemList) -> (String, Role) {
     if let Some(why) = &items.failure {
         return (format!("{text}; cannot read the rest: {why}"), Role::Bad);
     }
+    if !items.order.describe().is_empty() {
+        text.push_str(", ");
+        text.push_str(items.order.describe());
+    }
     if items.is_outdated || items.is_reading() {
         text.push_str(", reading …");
     } else if !items.is_complete {
@@ -196,8 +200,12 @@ fn draw_item(model: &Model, canvas: &mut Canvas<'_>, y: u16, columns: &Columns, 
         "" => item.id.as_str(),
         title => title,
     };
+    let role = match item.failure {
+        Some(_) => Role::Bad,
+        None => Role::Text,
+    };
     let cells = [
-        (title, Role::Text),
+        (title, role),
         (&*format_size(item.bytes), Role::Text),
         (&*age.unwrap_or_default(), Role::Dim),
     ];
@@ -234,6 +242,12 @@ pub fn draw_details(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
     let mut parts = vec![item.id.clone()];
     let path = item.path.display().to_string();
     parts.extend((path != item.id).then(|| format!("in {path}")));
+    parts.extend((!item.labels.is_empty()).then(|| item.labels.join(" ")));
+    parts.extend(
+        item.failure
+            .as_ref()
+            .map(|why| format!("cannot read it: {why}")),
+    );
     parts.push(format_count(item.bytes, "byte"));
     let changed = item.modified.map(|time| time.format("%Y-%m-%d %H:%M"));
     parts.extend(changed.map(|time| format!("changed {time}")));

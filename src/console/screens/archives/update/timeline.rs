@@ -17,7 +17,9 @@ pub fn check_agent(model: &Model) -> Result<(), String> {
 pub fn open(model: &mut Model) -> Result<Vec<Effect>, String> {
     let subject = match model.archives.subject_source().ok_or(NO_ENTRY_REASON)? {
         TextSource::Entry(path) => TimelineSubject::Entry(path),
-        TextSource::Memory(agent) => TimelineSubject::Agent(agent),
+        TextSource::Memory(agent) | TextSource::MemoryFile { agent, .. } => {
+            TimelineSubject::Agent(agent)
+        }
     };
     let page = model.archives.page;
     let view = &mut model.archives.timeline;

@@ -14,7 +14,7 @@ use crate::engine::{FileState, PlannedFile};
 use crate::layouts::{
     Collection, FileEdit, HealthFinding, HealthSeverity, ItemContent, ItemPages, Layout, Layouts,
     MemoryFiles, MemoryItem, OperationRequest, OperationSpec, PlanFailure, PlannedOperation,
-    SearchAnswer,
+    SearchAnswer, SearchableFile,
 };
 
 const PAGE_ITEMS: usize = 50;
@@ -53,6 +53,8 @@ impl Layout for NumbersLayout {
             bytes: 1,
             modified: None,
             visible_to: "all".to_string(),
+            labels: Vec::new(),
+            failure: None,
         };
         let read_pages = self.0;
         Ok(Box::new((0..100_000 / PAGE_ITEMS).map(move |page| {
@@ -73,6 +75,14 @@ impl Layout for NumbersLayout {
             bytes: format!("number {item}\n").into_bytes(),
             given: None,
         })
+    }
+
+    fn texts(&self, _files: &MemoryFiles) -> Result<Vec<SearchableFile>> {
+        Ok(Vec::new())
+    }
+
+    fn title(&self, _file: &SearchableFile, _bytes: &[u8]) -> String {
+        String::new()
     }
 
     fn search(&self, _files: &MemoryFiles, _query: &str) -> Result<SearchAnswer> {

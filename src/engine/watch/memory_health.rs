@@ -1,0 +1,194 @@
+//! Health of memories of several files: checks them when it is due, and keeps the results for
+//! observations of all processes. A check reads all files of a memory, so an observation only takes the
+//! last result.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use chrono::{DateTime, Duration, FixedOffset};
+
+use super::{Hosts, parallel};
+use crate::base::clock::MAX_CLOCK_LEAD;
+use crate::base::error::{Error, Result};
+use crate::config::Agent;
+use crate::engine::context::Context;
+use crate::layouts::HealthFinding;
+use crate::store::holds::Hold;
+use crate::store::known_health::{KnownHealth, KnownHealthByAgent, parse_known_health};
+
+/// How long the result of a check is used.
+const CHECK_INTERVAL: Duration = Duration::minutes(10);
+
+/// How long a check is not repeated that could not read the memory.
+const FAILED_CHECK_INTERVAL: Duration = Duration::minutes(1);
+
+/// Checks memories of several files.
+pub struct MemoryHealth {
+    context: Arc<Context>,
+    hosts: Arc<Hosts>,
+    results: Mutex<CheckResults>,
+}
+
+/// What this process knows of checks.
+#[derive(Default)]
+struct CheckResults {
+    /// Whether the kept results were read.
+    is_loaded: bool,
+    known: KnownHealthByAgent,
+    /// The checks that failed after the last result, with their times.
+    failed: HashMap<String, (DateTime<FixedOffset>, String)>,
+}
+
+/// What is known of the health of a memory.
+#[derive(Clone, Debug, Default)]
+pub(in crate::engine) struct MemoryHealthFacts {
+    /// The result of the last check.
+    pub known: Option<KnownHealth>,
+    /// Why a later check failed.
+    pub failure: Option<String>,
+}
+
+impl MemoryHealth {
+    pub(super) fn new(context: &Arc<Context>, hosts: &Arc<Hosts>) -> MemoryHealth {
+        MemoryHealth {
+            context: Arc::clone(context),
+            hosts: Arc::clone(hosts),
+            results: Mutex::default(),
+        }
+    }
+
+    /// Checks the memory of an agent now.
+    ///
+    /// # Errors
+    /// The agent has no memory of several files, or it cannot be read.
+    pub fn check(&self, agent: &Agent) -> Result<Vec<HealthFinding>> {
+        let now = self.context.clock().now();
+        let found = self.find(agent, now);
+        self.keep([(agent, found.as_ref())], now);
+        found
+    }
+
+    /// Checks the memories whose last check is too old, or from before the last operation. Returns the
+    /// agents about whom something else is known now.
+    pub fn check_due(&self, agents: &[&Agent]) -> Vec<String> {
+        let with_layout = agents.iter().filter(|agent| agent.layout.is_some());
+        let with_layout: Vec<&Agent> = with_layout.copied().collect();
+        if with_layout.is_empty() {
+            return Vec::new();
+        }
+        self.load(&mut self.results());
+        let now = self.context.clock().now();
+        let due = with_layout.iter().filter(|agent| self.is_due(agent, now));
+        let due: Vec<&Agent> = due.copied().collect();
+        let check = |agent: &Agent| self.find(agent, now);
+        let found = parallel::map_agents_by_site(&self.hosts, &due, &check);
+        self.keep(due.into_iter().zip(found.iter().map(Result::as_ref)), now)
+    }
+
+    /// Returns what is known without a check.
+    pub(in crate::engine) fn facts(&self, agent: &str) -> MemoryHealthFacts {
+        let mut results = self.results();
+        if !results.is_loaded {
+            self.load(&mut results);
+        }
+        MemoryHealthFacts {
+            known: results.known.get(agent).cloned(),
+            failure: results.failed.get(agent).map(|(_, why)| why.clone()),
+        }
+    }
+
+    fn find(&self, agent: &Agent, now: DateTime<FixedOffset>) -> Result<Vec<HealthFinding>> {
+        self.context.open_layout_memory(agent)?.health(now)
+    }
+
+    fn is_due(&self, agent: &Agent, now: DateTime<FixedOffset>) -> bool {
+        let results = self.results();
+        let is_old = |time: DateTime<FixedOffset>, interval| {
+            now - time >= interval || time > now + MAX_CLOCK_LEAD
+        };
+        if let Some((failed_at, _)) = results.failed.get(&agent.name) {
+            return is_old(*failed_at, FAILED_CHECK_INTERVAL);
+        }
+        let Some(known) = results.known.get(&agent.name) else {
+            return true;
+        };
+        let checked_at = known.checked_at;
+        drop(results);
+        let history = self.context.history(&agent.name);
+        let last_run = history.ok().and_then(|history| history.last_run);
+        is_old(checked_at, CHECK_INTERVAL) || last_run.is_some_and(|run| run.time > checked_at)
+    }
+
+    /// Reads the results that other processes have kept; the newer ones count.
+    fn load(&self, results: &mut CheckResults) {
+        results.is_loaded = true;
+        let text = self.context.holds().read(Hold::Health);
+        // Without the kept results, all checks are due.
+        let text = text.ok().flatten().unwrap_or_default();
+        merge(&mut results.known, parse_known_health(&text));
+    }
+
+    /// Keeps the results of checks. Returns the agents about whom something else is known now. A lost
+    /// host says nothing about a memory.
+    fn keep<'c>(
+        &self,
+        checked: impl IntoIterator<Item = (&'c Agent, Result<&'c Vec<HealthFinding>, &'c Error>)>,
+        now: DateTime<FixedOffset>,
+    ) -> Vec<String> {
+        let mut changed = Vec::new();
+        let mut new = KnownHealthByAgent::new();
+        let mut results = self.results();
+        for (agent, found) in checked {
+            let name = &agent.name;
+            match found {
+                Ok(findings) => {
+                    let health = KnownHealth::of_findings(findings, now);
+                    let had_failed = results.failed.remove(name).is_some();
+                    let known = results.known.get(name);
+                    if had_failed || known.is_none_or(|it| !it.has_same_result(&health)) {
+                        changed.push(name.clone());
+                    }
+                    new.insert(name.clone(), health);
+                }
+                Err(error) if error.is_host_lost() => {}
+                Err(error) => {
+                    let failed = (now, error.to_line());
+                    let known = results.failed.insert(name.clone(), failed);
+                    if known.is_none() {
+                        changed.push(name.clone());
+                    }
+                }
+            }
+        }
+        merge(&mut results.known, new.clone());
+        drop(results);
+        if !new.is_empty() && self.context.archive().is_begun() {
+            // The next check keeps its result again.
+            let _ = self.write(new);
+        }
+        changed
+    }
+
+    fn write(&self, new: KnownHealthByAgent) -> Result<()> {
+        let mut lock = self.context.holds().lock(Hold::Health)?;
+        let mut all = parse_known_health(&lock.read()?.unwrap_or_default());
+        merge(&mut all, new);
+        all.retain(|agent, _| self.context.config().agent(agent).is_some());
+        let text = serde_json::to_vec(&all).unwrap_or_default();
+        lock.replace(Some(&text))
+    }
+
+    fn results(&self) -> MutexGuard<'_, CheckResults> {
+        self.results.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Adds results; of two about one agent, the newer counts.
+fn merge(known: &mut KnownHealthByAgent, new: KnownHealthByAgent) {
+    for (agent, health) in new {
+        let is_newer = |it: &KnownHealth| it.checked_at <= health.checked_at;
+        if known.get(&agent).is_none_or(is_newer) {
+            known.insert(agent, health);
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! The health of memories of several files as the fleet knows it: a state or a reason, kept for other
+//! processes, and checked again when it is due.
+
+use std::fs;
+use std::time::Duration;
+
+use memory_shepherd::engine::{Engine, Observation, State};
+
+use super::layouts::world_with_layout_agent;
+use super::world::{BASELINE, World};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// Checks what is due, and observes an agent.
+fn observe(engine: &Engine, agent: &str) -> Observation {
+    let agent = engine.agent(agent).unwrap();
+    engine.health().check_due(&[agent]);
+    engine.observer().observe(agent)
+}
+
+fn write_note(world: &World, name: &str, text: &str) {
+    fs::write(world.agent_directory("keeper").join(name), text).unwrap();
+}
+
+#[test]
+fn worst_finding_is_a_reason_and_an_error_is_ill() {
+    let world = world_with_layout_agent();
+    let cases = [
+        ("one line\n", State::Layout, "notes: healthy"),
+        (
+            "a\nb\nc\n",
+            State::Layout,
+            "notes: 1 warning: long oolong.md",
+        ),
+        ("", State::Ill, "notes: 1 error: empty oolong.md"),
+    ];
+    for (text, state, reason) in cases {
+        write_note(&world, "oolong.md", text);
+        world.clock.advance(11 * MINUTE);
+        let seen = observe(&world.engine(), "keeper");
+        assert_eq!((seen.state, seen.reason.as_str()), (state, reason));
+        assert_eq!(
+            seen.health.unwrap().worst.is_none(),
+            reason.ends_with("healthy")
+        );
+    }
+}
+
+#[test]
+fn health_of_a_reset_agent_hides_behind_worse_states() {
+    let mut world = World::new(&["scout"]);
+    let notes = world.root.join("notes");
+    world.add_agent(
+        "scout",
+        &format!("layout = notes\nmemory_dir = {}", notes.display()),
+    );
+    world.write_memory("scout", BASELINE);
+    let seen = observe(&world.engine(), "scout");
+    assert_eq!(seen.state, State::Error);
+    assert!(
+        seen.reason
+            .contains("cannot check its health: memory_dir does not exist"),
+        "{}",
+        seen.reason
+    );
+    fs::create_dir(&notes).unwrap();
+    let seen = observe(&world.engine(), "scout");
+    assert_eq!((seen.state, seen.reason.as_str()), (State::Clean, ""));
+    fs::write(notes.join("empty.md"), "").unwrap();
+    world.clock.advance(11 * MINUTE);
+    let seen = observe(&world.engine(), "scout");
+    assert_eq!(seen.state, State::Ill);
+    assert!(seen.hidden_conditions().is_empty());
+    world.write_memory("scout", BASELINE.replace("kind", "cruel"));
+    let seen = observe(&world.engine(), "scout");
+    assert_eq!(seen.state, State::Drifted);
+    assert_eq!(seen.hidden_conditions(), [State::Ill]);
+}
+
+#[test]
+fn check_is_kept_until_it_is_due() {
+    let world = world_with_layout_agent();
+    world.reset();
+    assert_eq!(observe(&world.engine(), "keeper").state, State::Layout);
+    write_note(&world, "empty.md", "");
+    world.clock.advance(9 * MINUTE);
+    let engine = world.engine();
+    let agent = engine.agent("keeper").unwrap();
+    // Another process has checked it.
+    assert!(engine.health().check_due(&[agent]).is_empty());
+    assert_eq!(engine.observer().observe(agent).state, State::Layout);
+    world.clock.advance(2 * MINUTE);
+    assert_eq!(engine.health().check_due(&[agent]), ["keeper"]);
+    assert_eq!(engine.observer().observe(agent).state, State::Ill);
+    assert!(engine.health().check_due(&[agent]).is_empty());
+    // A check that an operator asks for counts for all.
+    write_note(&world, "empty.md", "full\n");
+    world.clock.advance(MINUTE);
+    engine.health().check(agent).unwrap();
+    assert_eq!(world.observe("keeper").state, State::Layout);
+}
