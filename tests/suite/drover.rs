@@ -19,7 +19,7 @@ pub const OTHER_ID: &str = "01HF7YAT00DDDDDDDDDDDDDDDD";
 const INSTRUCTIONS_ID: &str = "01HF7YAT00EEEEEEEEEEEEEEEE";
 
 /// The instant that counts as now: a day after the entries were written.
-const NOW: &str = "2023-11-15T22:13:20Z";
+pub(super) const NOW: &str = "2023-11-15T22:13:20Z";
 const NOW_MS: i64 = 1_700_086_400_000;
 
 /// A body of the shape that agents are asked for.
@@ -105,7 +105,7 @@ impl Entries {
         String::from_utf8(ran.stdout).unwrap()
     }
 
-    fn ids(&self, arguments: &[&str]) -> Vec<String> {
+    pub(super) fn ids(&self, arguments: &[&str]) -> Vec<String> {
         let (code, listed) = self.json(arguments);
         assert_eq!(code, Some(0));
         let entries = listed["entries"].as_array().or(listed["hits"].as_array());
@@ -124,7 +124,7 @@ impl Entries {
     }
 }
 
-fn entry_text(id: &str, lines: &str) -> String {
+pub(super) fn entry_text(id: &str, lines: &str) -> String {
     format!("---\nid: {id}\n{lines}createdAt: 1700000000000\n---\n\n{BODY}\n")
 }
 
@@ -755,8 +755,20 @@ fn interrupted_write_is_recovered_by_the_next() {
     assert_eq!(dotted.count(), 1, "nothing else is left");
 }
 
+/// Writes the config of a fleet whose agent `web` has the entries.
+pub(super) fn write_config(entries: &Entries, fleet: &Path) -> PathBuf {
+    fs::create_dir(fleet.join("baselines")).unwrap();
+    let config = fleet.join("memory-shepherd.conf");
+    let root = entries.root().display();
+    let text = format!(
+        "[general]\nbaseline_dir=baselines\narchive_dir=archives\n[web]\nlayout=drover\nmemory_dir={root}\n"
+    );
+    fs::write(&config, text).unwrap();
+    config
+}
+
 /// Runs a command on the agent `web`, which has the entries.
-fn run_on_agent(entries: &Entries, config: &Path, arguments: &[&str]) -> Output {
+pub(super) fn run_on_agent(entries: &Entries, config: &Path, arguments: &[&str]) -> Output {
     Command::new(PROGRAM_PATH)
         .args(arguments)
         .arg("--config")
@@ -771,7 +783,7 @@ fn run_on_agent(entries: &Entries, config: &Path, arguments: &[&str]) -> Output 
 fn operations_of_an_agent_are_planned_and_undone() {
     let entries = Entries::new();
     let fleet = tempfile::tempdir().unwrap();
-    fs::create_dir_all(fleet.path().join("baselines")).unwrap();
+    let config = write_config(&entries, fleet.path());
     let record = fleet.path().join("record");
     fs::create_dir(&record).unwrap();
     let recorded = entry_text(
@@ -779,12 +791,6 @@ fn operations_of_an_agent_are_planned_and_undone() {
         "scope: agent\nkind: user\nsummary: recorded\nagentId: w\n",
     );
     fs::write(record.join(format!("{AGENT_ID}.md")), &recorded).unwrap();
-    let config = fleet.path().join("memory-shepherd.conf");
-    let root = entries.root().display();
-    let text = format!(
-        "[general]\nbaseline_dir=baselines\narchive_dir=archives\n[web]\nlayout=drover\nmemory_dir={root}\n"
-    );
-    fs::write(&config, text).unwrap();
     let own = fs::read_to_string(entries.path("agents/w", AGENT_ID)).unwrap();
     entries.write_text("global", AGENT_ID, &own);
     entries.write_text(

@@ -3,10 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
+use memory_shepherd::base::digest::Digest;
 use tempfile::TempDir;
 
 /// The program.
@@ -34,6 +36,36 @@ archive_subdir=monitor
 pub struct Site {
     _temporary: TempDir,
     pub dir: PathBuf,
+}
+
+/// Returns a directory and everything below it: kind, mode, inode, times and content.
+pub fn snapshot_tree(root: &Path) -> BTreeMap<PathBuf, String> {
+    let mut tree = BTreeMap::new();
+    let mut open = vec![root.to_path_buf()];
+    while let Some(path) = open.pop() {
+        let meta = fs::symlink_metadata(&path).unwrap();
+        let content = if meta.is_file() {
+            fs::read(&path).unwrap()
+        } else if meta.is_symlink() {
+            fs::read_link(&path).unwrap().into_os_string().into_vec()
+        } else {
+            Vec::new()
+        };
+        if meta.is_dir() {
+            let items = fs::read_dir(&path).unwrap();
+            open.extend(items.map(|item| item.unwrap().path()));
+        }
+        let times = (
+            meta.mtime(),
+            meta.mtime_nsec(),
+            meta.ctime(),
+            meta.ctime_nsec(),
+        );
+        let digest = Digest::of(&content);
+        let what = format!("{:o} {} {times:?} {digest}", meta.mode(), meta.ino());
+        tree.insert(path, what);
+    }
+    tree
 }
 
 /// Exit code and output of the program.
@@ -117,32 +149,9 @@ impl Site {
         }
     }
 
-    /// Returns everything in the directory: kind, mode, owner, times and content.
+    /// Returns everything in the directory, as [`snapshot_tree`] does.
     pub fn snapshot_files(&self) -> BTreeMap<PathBuf, String> {
-        let mut tree = BTreeMap::new();
-        let mut directories = vec![self.dir.clone()];
-        while let Some(directory) = directories.pop() {
-            for item in fs::read_dir(directory).unwrap() {
-                let path = item.unwrap().path();
-                let meta = fs::symlink_metadata(&path).unwrap();
-                let content = match meta.is_file() {
-                    true => fs::read(&path).unwrap(),
-                    false => Vec::new(),
-                };
-                let times = (
-                    meta.mtime(),
-                    meta.mtime_nsec(),
-                    meta.ctime(),
-                    meta.ctime_nsec(),
-                );
-                let what = format!("{:o} {} {times:?} {content:?}", meta.mode(), meta.ino());
-                if meta.is_dir() {
-                    directories.push(path.clone());
-                }
-                tree.insert(path, what);
-            }
-        }
-        tree
+        snapshot_tree(&self.dir)
     }
 
     /// Returns the names of an agent's entries.
