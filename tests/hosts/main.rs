@@ -74,6 +74,7 @@ mod command_line;
 #[path = "../suite/contract.rs"]
 mod contract;
 mod doctor;
+mod drover;
 #[path = "../support/edited_files.rs"]
 mod edited_files;
 #[path = "../support/fake_transport.rs"]
@@ -87,6 +88,8 @@ mod interop;
 mod layouts;
 #[path = "../support/notes_layout.rs"]
 mod notes_layout;
+#[path = "../support/odd_entries.rs"]
+mod odd_entries;
 mod over_ssh;
 mod remote;
 mod remote_site;
@@ -100,6 +103,8 @@ mod sshd;
 mod temporary_root;
 #[path = "../support/terminal.rs"]
 mod terminal;
+#[path = "../support/tree_snapshot.rs"]
+mod tree_snapshot;
 mod watch;
 #[path = "../suite/world.rs"]
 mod world;

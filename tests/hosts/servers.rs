@@ -428,6 +428,12 @@ pub fn write_frame(to: &mut impl Write, frame: &[u8]) -> Option<()> {
 }
 
 impl ServerProgram {
+    /// Returns a script that stands for an ssh whose host has this server.
+    pub fn ssh_script(&self) -> String {
+        let (path, arguments) = (self.path.display(), self.arguments.join(" "));
+        format!("#!/bin/sh\nexec {path} {arguments}\n")
+    }
+
     pub fn start(&self) -> (Child, SessionPipes) {
         let mut command = Command::new(&self.path);
         command.args(&self.arguments);

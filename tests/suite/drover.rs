@@ -11,6 +11,7 @@ use tempfile::TempDir;
 
 use super::edited_files::read_tree;
 use super::fixture::PROGRAM_PATH;
+use super::odd_entries::{BODY, entry_text};
 
 pub const GLOBAL_ID: &str = "01HF7YAT00AAAAAAAAAAAAAAAA";
 pub const AGENT_ID: &str = "01HF7YAT00BBBBBBBBBBBBBBBB";
@@ -122,10 +123,6 @@ impl Entries {
             .map(|it| (text(&it["check"]), text(&it["path"])))
             .collect()
     }
-}
-
-pub(super) fn entry_text(id: &str, lines: &str) -> String {
-    format!("---\nid: {id}\n{lines}createdAt: 1700000000000\n---\n\n{BODY}\n")
 }
 
 #[test]

@@ -3,13 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
-use memory_shepherd::base::digest::Digest;
 use tempfile::TempDir;
+
+use super::tree_snapshot::snapshot_tree;
 
 /// The program.
 pub const PROGRAM_PATH: &str = env!("CARGO_BIN_EXE_memory-shepherd");
@@ -36,36 +35,6 @@ archive_subdir=monitor
 pub struct Site {
     _temporary: TempDir,
     pub dir: PathBuf,
-}
-
-/// Returns a directory and everything below it: kind, mode, inode, times and content.
-pub fn snapshot_tree(root: &Path) -> BTreeMap<PathBuf, String> {
-    let mut tree = BTreeMap::new();
-    let mut open = vec![root.to_path_buf()];
-    while let Some(path) = open.pop() {
-        let meta = fs::symlink_metadata(&path).unwrap();
-        let content = if meta.is_file() {
-            fs::read(&path).unwrap()
-        } else if meta.is_symlink() {
-            fs::read_link(&path).unwrap().into_os_string().into_vec()
-        } else {
-            Vec::new()
-        };
-        if meta.is_dir() {
-            let items = fs::read_dir(&path).unwrap();
-            open.extend(items.map(|item| item.unwrap().path()));
-        }
-        let times = (
-            meta.mtime(),
-            meta.mtime_nsec(),
-            meta.ctime(),
-            meta.ctime_nsec(),
-        );
-        let digest = Digest::of(&content);
-        let what = format!("{:o} {} {times:?} {digest}", meta.mode(), meta.ino());
-        tree.insert(path, what);
-    }
-    tree
 }
 
 /// Exit code and output of the program.

@@ -88,6 +88,8 @@ mod moved_archives;
 #[path = "../support/notes_layout.rs"]
 mod notes_layout;
 mod odd_baselines;
+#[path = "../support/odd_entries.rs"]
+mod odd_entries;
 mod original;
 mod output_checker;
 mod overlap;
@@ -122,6 +124,8 @@ mod temporary_root;
 mod terminal;
 #[path = "../support/thread_time.rs"]
 mod thread_time;
+#[path = "../support/tree_snapshot.rs"]
+mod tree_snapshot;
 mod undo;
 mod world;
 mod writers;
