@@ -1,14 +1,26 @@
-//! Writes to entries of the layout `drover` without a config that are killed at every call: each file is
-//! the old one or the new one, and the next write finishes all of them or none.
+//! Writes to entries of the layout `drover` without a config that are killed at every call, or that a
+//! call fails: each file is the old one or the new one, and the next write finishes all of them or none.
+//! Writes beside those of other programs: what these wrote is kept and named.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
 
-use super::crash::KillSweep;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use serde_json::Value;
+
+use super::crash::{KillSweep, assert_no_failures};
 use super::edited_files::{Tree, read_tree};
+use super::faults::possible_errors;
 use super::fixture::BASELINE;
+use super::full_harness::is_full_harness;
+use super::processes::{SeededRandom, processor_lock};
 use super::scene::{CheckResult, InitialMemory, Scene, assert_ok, check, output_text};
-use super::strace::can_trace;
+use super::strace::{self, SystemCall, can_trace, injection_options, record_changing_calls};
 
 const ID: &str = "01HF7YAT00AAAAAAAAAAAAAAAA";
 const NEXT_ID: &str = "01HF7YAT00BBBBBBBBBBBBBBBB";
@@ -61,7 +73,7 @@ fn arguments(scene: &Scene, write: &[&str]) -> Vec<String> {
     words
 }
 
-fn run(scene: &Scene, write: &[&str]) -> std::process::Output {
+fn run(scene: &Scene, write: &[&str]) -> Output {
     let words = arguments(scene, write);
     scene
         .fleet
@@ -155,4 +167,198 @@ fn undisturbed_direct_write_passes_the_checks() {
         check_after_write(&scene, write).unwrap();
         assert!(entries(&scene).1.is_empty(), "{:?}", entries(&scene).1);
     }
+}
+
+/// Lets a call of a write fail, once or from then on, and checks what is left, also after the next write.
+/// Returns whether the write was left half done.
+fn fail_at(
+    write: &[&str],
+    call: &SystemCall,
+    error: &str,
+    is_lasting: bool,
+) -> Result<bool, String> {
+    let scene = entry_scene();
+    let before = entries(&scene).0;
+    let what = format!("error={error}");
+    let options = injection_options(&call.name, &what, call.occurrence, is_lasting);
+    let words = arguments(&scene, write);
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let output = strace::run_traced(&scene.fleet, &scene.trace_log, &options, &words);
+    let undisturbed = entry_scene();
+    assert_ok(&run(&undisturbed, write));
+    let after = entries(&undisturbed).0;
+    let (found, left) = entries(&scene);
+    let is_whole = found == before || found == after;
+    check(!output.status.success() || found == after, || {
+        format!("reported as done: {found:#?}")
+    })?;
+    let is_journal = |path: &PathBuf| path.extension().is_some_and(|it| it == "json");
+    check(is_whole || left.iter().any(is_journal), || {
+        format!("half done without a journal: {left:?}")
+    })?;
+    check_after_write(&scene, write)?;
+    Ok(!is_whole)
+}
+
+/// Whether a call gives or takes the name of a file.
+fn changes_names(call: &SystemCall) -> bool {
+    let mut names = ["rename", "link", "unlink"].into_iter();
+    names.any(|name| call.name.starts_with(name))
+}
+
+#[test]
+fn write_that_fails_half_way_is_recovered_by_the_next() {
+    if !can_trace() {
+        return;
+    }
+    let mut failures = Vec::new();
+    for (name, write) in WRITES {
+        let scene = entry_scene();
+        let words = arguments(&scene, write);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let calls = record_changing_calls(&scene, &words);
+        let mut half_done = 0;
+        let is_tried = |call: &&SystemCall| is_full_harness() || changes_names(call);
+        for call in calls.iter().filter(is_tried) {
+            let Some(error) = possible_errors(call).first() else {
+                continue;
+            };
+            for is_lasting in [false, true] {
+                match fail_at(write, call, error, is_lasting) {
+                    Ok(is_half) => half_done += usize::from(is_half),
+                    Err(why) => failures.push(format!("{name}, {call:?}, {error}: {why}")),
+                }
+            }
+        }
+        println!("{name}: {} calls, {half_done} times half done", calls.len());
+        assert!(
+            name != "drover-move" || half_done > 0,
+            "no write stopped half way"
+        );
+    }
+    assert_no_failures("drover-faults", &failures);
+}
+
+/// Writers of ours that write the entry at once.
+const WRITERS: usize = 2;
+
+/// Returns the number of writes of each.
+fn write_count() -> usize {
+    if is_full_harness() { 5_000 } else { 25 }
+}
+
+/// The entry of another program's nth write. Entries that replace it have its time of creation.
+fn foreign_entry(number: usize) -> String {
+    format!(
+        "---\nid: {ID}\nscope: global\nkind: user\nsummary: other {number}\ncreatedAt: {number}\n---\n\nother {number}\n"
+    )
+}
+
+fn body_of(text: &str) -> String {
+    text.trim_end().rsplit('\n').next().unwrap().to_string()
+}
+
+/// Another program, which writes a temporary file and gives it the name of the entry. Returns the bodies
+/// that it displaced: it exchanges the files, to know them.
+fn write_as_others(path: &Path, is_over: &AtomicBool, written: &AtomicUsize) -> BTreeSet<String> {
+    let temporary = path.with_file_name("entry.tmp");
+    let mut random = SeededRandom::new(1);
+    let mut displaced = BTreeSet::new();
+    while !is_over.load(Ordering::Relaxed) {
+        let number = written.fetch_add(1, Ordering::Relaxed) + 1;
+        fs::write(&temporary, foreign_entry(number)).unwrap();
+        renameat_with(CWD, &temporary, CWD, path, RenameFlags::EXCHANGE).unwrap();
+        displaced.insert(body_of(&fs::read_to_string(&temporary).unwrap()));
+        fs::remove_file(&temporary).unwrap();
+        thread::sleep(Duration::from_micros(random.below(40_000)));
+    }
+    displaced
+}
+
+/// Puts an entry again and again. Returns the bodies, with the answers.
+fn put_again_and_again(scene: &Scene, writer: usize) -> Vec<(String, Output)> {
+    let put = |number| {
+        let body = format!("ours {writer} {number}");
+        let text = ["--summary", &body, "--body", &body, "--id", ID, "--json"];
+        let put = ["put", "--scope", "global", "--kind", "user"];
+        let output = run(scene, &[&put[..], &text].concat());
+        (body, output)
+    };
+    (0..write_count()).map(put).collect()
+}
+
+/// Returns the bodies of the entries that were kept for their writers, by the directory that has them.
+fn kept_bodies(root: &Path) -> BTreeMap<String, Vec<String>> {
+    let mut kept: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (path, bytes) in read_tree(root) {
+        let first = path.components().next().unwrap().as_os_str();
+        let directory = first.to_string_lossy().into_owned();
+        let is_entry = path.parent().is_some_and(|it| it.ends_with("memory"));
+        if let Some(bytes) = bytes.filter(|_| is_entry && directory.ends_with("-kept")) {
+            let text = String::from_utf8(bytes).unwrap();
+            kept.entry(directory).or_default().push(body_of(&text));
+        }
+    }
+    kept
+}
+
+#[test]
+fn what_racing_writers_displace_is_kept_and_named() {
+    let _alone = processor_lock();
+    let scene = entry_scene();
+    fs::remove_dir_all(root(&scene).join("agents")).unwrap();
+    let path = root(&scene).join(format!("global/{ID}.md"));
+    fs::write(&path, foreign_entry(0)).unwrap();
+    let (is_over, written) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let (displaced, answers) = thread::scope(|scope| {
+        let other = scope.spawn(|| write_as_others(&path, &is_over, &written));
+        let scene = &scene;
+        let ours: Vec<_> = (0..WRITERS)
+            .map(|writer| scope.spawn(move || put_again_and_again(scene, writer)))
+            .collect();
+        let answers: Vec<_> = ours.into_iter().flat_map(|it| it.join().unwrap()).collect();
+        is_over.store(true, Ordering::Relaxed);
+        (other.join().unwrap(), answers)
+    });
+    let kept = kept_bodies(&root(&scene));
+    let mut found: BTreeSet<String> = kept.values().flatten().cloned().collect();
+    found.extend(displaced);
+    found.insert(body_of(&fs::read_to_string(&path).unwrap()));
+    // What our writers saved, by the foreign write that they knew.
+    let mut saved: BTreeMap<u64, Vec<&String>> = BTreeMap::new();
+    let mut named = BTreeSet::new();
+    let mut codes: BTreeMap<Option<i32>, usize> = BTreeMap::new();
+    for (body, output) in &answers {
+        *codes.entry(output.status.code()).or_default() += 1;
+        let said = output_text(output);
+        assert!(
+            matches!(output.status.code(), Some(0 | 1 | 3 | 6)),
+            "{said}"
+        );
+        let directories = kept.keys().filter(|it| said.contains(it.as_str()));
+        named.extend(directories);
+        if output.status.success() {
+            let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+            let known = document["created_ms"].as_u64().unwrap();
+            saved.entry(known).or_default().push(body);
+        }
+    }
+    let written = written.into_inner();
+    println!(
+        "{written} foreign writes; exit codes of ours {codes:?}; {} kept",
+        kept.len()
+    );
+    assert!(codes.contains_key(&Some(0)), "{codes:?}");
+    assert!(kept.keys().eq(named), "{:?}", kept.keys());
+    for number in 0..=written {
+        let entry = format!("other {number}");
+        let replacing = saved.get(&(number as u64)).map_or(&[][..], Vec::as_slice);
+        // Each of them replaced one that it knew: the last one is found.
+        let is_found = found.contains(&entry) || replacing.iter().any(|it| found.contains(*it));
+        assert!(is_found, "{entry} is lost, with {replacing:?}");
+    }
+    assert_ok(&run(&scene, &["forget", ID]));
+    let (_, left) = entries(&scene);
+    let is_kept = |path: &PathBuf| path.to_string_lossy().contains("-kept");
+    assert!(left.iter().all(is_kept), "{left:?}");
 }
