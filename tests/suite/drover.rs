@@ -13,26 +13,23 @@ use super::edited_files::read_tree;
 use super::fixture::PROGRAM_PATH;
 use super::odd_entries::{BODY, entry_text};
 
-pub const GLOBAL_ID: &str = "01HF7YAT00AAAAAAAAAAAAAAAA";
-pub const AGENT_ID: &str = "01HF7YAT00BBBBBBBBBBBBBBBB";
-const RUN_ID: &str = "01HF7YAT00CCCCCCCCCCCCCCCC";
-pub const OTHER_ID: &str = "01HF7YAT00DDDDDDDDDDDDDDDD";
+pub(super) const GLOBAL_ID: &str = "01HF7YAT00AAAAAAAAAAAAAAAA";
+pub(super) const AGENT_ID: &str = "01HF7YAT00BBBBBBBBBBBBBBBB";
+pub(super) const RUN_ID: &str = "01HF7YAT00CCCCCCCCCCCCCCCC";
+pub(super) const OTHER_ID: &str = "01HF7YAT00DDDDDDDDDDDDDDDD";
 const INSTRUCTIONS_ID: &str = "01HF7YAT00EEEEEEEEEEEEEEEE";
 
 /// The instant that counts as now: a day after the entries were written.
 pub(super) const NOW: &str = "2023-11-15T22:13:20Z";
 const NOW_MS: i64 = 1_700_086_400_000;
 
-/// A body of the shape that agents are asked for.
-pub const BODY: &str = "the rule\n\n**Why:** a reason\n\n**How to apply:** always";
-
 /// A directory of entries.
-pub struct Entries {
+pub(super) struct Entries {
     directory: TempDir,
 }
 
 impl Entries {
-    pub fn new() -> Entries {
+    pub(super) fn new() -> Entries {
         let entries = Entries {
             directory: tempfile::tempdir().unwrap(),
         };
@@ -59,27 +56,27 @@ impl Entries {
         entries
     }
 
-    pub fn root(&self) -> &Path {
+    pub(super) fn root(&self) -> &Path {
         self.directory.path()
     }
 
-    pub fn path(&self, directory: &str, id: &str) -> PathBuf {
+    pub(super) fn path(&self, directory: &str, id: &str) -> PathBuf {
         self.root().join(directory).join(format!("{id}.md"))
     }
 
     /// Writes the file of an entry, whose mapping has these lines beside id and time.
-    pub fn write(&self, directory: &str, id: &str, lines: &str) -> PathBuf {
+    pub(super) fn write(&self, directory: &str, id: &str, lines: &str) -> PathBuf {
         self.write_text(directory, id, &entry_text(id, lines))
     }
 
-    pub fn write_text(&self, directory: &str, name: &str, text: &str) -> PathBuf {
+    pub(super) fn write_text(&self, directory: &str, name: &str, text: &str) -> PathBuf {
         let path = self.path(directory, name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, text).unwrap();
         path
     }
 
-    pub fn run(&self, arguments: &[&str]) -> Output {
+    pub(super) fn run(&self, arguments: &[&str]) -> Output {
         Command::new(PROGRAM_PATH)
             .args(["drover", "--dir"])
             .arg(self.root())
@@ -92,7 +89,7 @@ impl Entries {
     }
 
     /// Runs a verb; returns its exit code and its document.
-    pub fn json(&self, arguments: &[&str]) -> (Option<i32>, Value) {
+    pub(super) fn json(&self, arguments: &[&str]) -> (Option<i32>, Value) {
         let ran = self.run(&[arguments, &["--json"]].concat());
         let document = serde_json::from_slice(&ran.stdout);
         let document = document.unwrap_or_else(|error| panic!("{error}: {ran:?}"));
@@ -100,7 +97,7 @@ impl Entries {
     }
 
     /// Runs a verb that must succeed; returns what it prints.
-    pub fn text(&self, arguments: &[&str]) -> String {
+    pub(super) fn text(&self, arguments: &[&str]) -> String {
         let ran = self.run(arguments);
         assert_eq!(ran.status.code(), Some(0), "{ran:?}");
         String::from_utf8(ran.stdout).unwrap()
@@ -115,7 +112,7 @@ impl Entries {
     }
 
     /// The names of the checks that find something, with the files they are about.
-    pub fn findings(&self) -> Vec<(String, String)> {
+    pub(super) fn findings(&self) -> Vec<(String, String)> {
         let (_, health) = self.json(&["health"]);
         let findings = health["findings"].as_array().unwrap().iter();
         let text = |value: &Value| value.as_str().unwrap_or_default().to_string();

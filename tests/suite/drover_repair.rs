@@ -5,8 +5,9 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use crate::drover::{AGENT_ID, BODY, Entries, GLOBAL_ID, OTHER_ID};
+use crate::drover::{AGENT_ID, Entries, GLOBAL_ID, OTHER_ID};
 use crate::edited_files::read_tree;
+use crate::odd_entries::BODY;
 
 const NEW_ID: &str = "01HF7YAT00FFFFFFFFFFFFFFFF";
 

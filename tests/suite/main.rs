@@ -54,6 +54,8 @@ mod demo;
 mod disk;
 mod documents;
 mod drover;
+mod drover_odd_input;
+mod drover_properties;
 mod drover_repair;
 #[path = "../support/earlier.rs"]
 mod earlier;
