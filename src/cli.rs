@@ -115,7 +115,7 @@ impl Environment {
     /// terminal, for programs that add layouts of their own.
     pub fn bare(directory: &Path, layouts: Layouts) -> Environment {
         let env = ConfigEnvironment {
-            layout_names: layouts.names().collect(),
+            layouts: layouts.config_keys(),
             ..ConfigEnvironment::bare(directory)
         };
         Environment {

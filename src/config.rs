@@ -80,8 +80,17 @@ pub struct ConfigEnvironment {
     pub uid: u32,
     /// The users and groups of the machine.
     pub user_database: UserDatabase,
-    /// The names of the layouts that an agent can have.
-    pub layout_names: Vec<&'static str>,
+    /// The layouts that an agent can have.
+    pub layouts: Vec<LayoutKeys>,
+}
+
+/// A layout that an agent can have.
+#[derive(Clone, Copy, Debug)]
+pub struct LayoutKeys {
+    /// Its name.
+    pub name: &'static str,
+    /// The keys of a section that it has, of those that not all layouts have.
+    pub keys: &'static [&'static str],
 }
 
 impl ConfigEnvironment {
@@ -96,7 +105,7 @@ impl ConfigEnvironment {
             program_directory: None,
             uid: 0,
             user_database: UserDatabase::EMPTY,
-            layout_names: Vec::new(),
+            layouts: Vec::new(),
         }
     }
 

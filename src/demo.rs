@@ -336,7 +336,7 @@ impl DemoBuilder {
         user: &str,
     ) -> Result<(Arc<SettableClock>, Engine)> {
         let env = ConfigEnvironment {
-            layout_names: Layouts::BUILT_IN.names().collect(),
+            layouts: Layouts::BUILT_IN.config_keys(),
             ..ConfigEnvironment::bare(&self.dir)
         };
         let clock = Arc::new(SettableClock(Mutex::new(time)));

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::untrusted::serialize_path;
+use crate::config::LayoutKeys;
 use crate::lint::{self, FleetFacts, LintInput, LintSettings, TextRole};
 use crate::transport::FileMetadata;
 pub use files::{DirectoryPages, FileReadFault, MAX_LISTED_NAMES, MemoryFiles};
@@ -26,6 +27,11 @@ pub use files::{DirectoryPages, FileReadFault, MAX_LISTED_NAMES, MemoryFiles};
 pub trait Layout: Send + Sync {
     /// Its name in the config and in documents.
     fn name(&self) -> &'static str;
+
+    /// The keys of an agent's section that it has, of those that not all layouts have.
+    fn config_keys(&self) -> &'static [&'static str] {
+        &[]
+    }
 
     /// Returns what shows that the directory has this layout, as a phrase; none if nothing does.
     ///
@@ -466,6 +472,16 @@ impl Layouts {
     /// Returns the names of the layouts.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         self.0.iter().map(|layout| layout.name())
+    }
+
+    /// Returns what the config knows of the layouts.
+    pub fn config_keys(self) -> Vec<LayoutKeys> {
+        let layouts = self.0.iter();
+        let keys = layouts.map(|layout| LayoutKeys {
+            name: layout.name(),
+            keys: layout.config_keys(),
+        });
+        keys.collect()
     }
 
     /// Returns the layout of a name.

@@ -76,7 +76,7 @@ fn read_environment() -> Environment {
                 .and_then(|program| program.parent().map(PathBuf::from)),
             uid,
             user_database,
-            layout_names: layouts.names().collect(),
+            layouts: layouts.config_keys(),
         },
         layouts,
         user: user.unwrap_or_else(|| uid.to_string()),

@@ -153,6 +153,8 @@ impl DirectMemory<'_> {
         agent.layout = Some(AgentLayout {
             name: self.layout.name().to_string(),
             directory: self.root.to_path_buf(),
+            reference: None,
+            state_directory: None,
         });
         let clock = Arc::new(SystemClock);
         let transport = LocalTransport::new(clock.clone());

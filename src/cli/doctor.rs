@@ -10,6 +10,7 @@ mod directories;
 mod disk_space;
 mod hosts;
 mod kernel_probe;
+mod layouts;
 mod ledger;
 mod report;
 mod runs;

@@ -68,6 +68,10 @@ pub struct AgentLayout {
     pub name: String,
     /// Its directory, on the agent's host.
     pub directory: PathBuf,
+    /// The Git branch that holds it, for layouts that read one.
+    pub reference: Option<String>,
+    /// The directory of the agent's own program, on its host, for layouts that look at it.
+    pub state_directory: Option<PathBuf>,
 }
 
 impl Agent {

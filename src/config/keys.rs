@@ -211,6 +211,9 @@ pub(super) const CONFIG_KEYS: &[KeySpec] = &[
     optional_key(SectionKind::AnyAgent, "layout", ValueShape::SingleWord, "", "the layout of the agent's memory of several files in memory_dir"),
     // Its shape depends on where the agent is.
     optional_key(SectionKind::AnyAgent, "memory_dir", ValueShape::Text, "", "the directory of that memory, on remote_host if that is given"),
+    optional_key(SectionKind::AnyAgent, "memory_ref", ValueShape::SingleWord, "", "the Git branch that holds that memory, in the repository memory_dir of this machine, for layouts that read one"),
+    // As memory_dir.
+    optional_key(SectionKind::AnyAgent, "state_dir", ValueShape::Text, "", "the directory of the agent's own program, for layouts that look at it"),
     required_key(SectionKind::AnyAgent, "baseline", ValueShape::Baseline, "the baseline's file name inside baseline_dir"),
     optional_key(SectionKind::AnyAgent, "archive_subdir", ValueShape::ArchiveSubdirectory, "", "directory inside archive_dir; default: the agent's name"),
     optional_key(SectionKind::AnyAgent, "archive_findings", FINDINGS_SHAPE, "", "as in [general], for this agent"),

@@ -25,9 +25,12 @@ use super::resolved_section::{
 };
 use super::shared_directories::{SHARED_ENTRY_DIRECTORY_HINT, shared_entry_directories};
 use super::{
-    ACCEPT_IN_PLACE, Agent, Config, ConfigEnvironment, ConfigErrors, DiagnosticLevel, RemoteAccess,
-    SshHost, strip_dot_components,
+    ACCEPT_IN_PLACE, Agent, Config, ConfigEnvironment, ConfigErrors, DiagnosticLevel, LayoutKeys,
+    RemoteAccess, SshHost, strip_dot_components,
 };
+
+/// Keys that only some layouts have.
+const LAYOUT_KEYS: [&str; 2] = ["memory_ref", "state_dir"];
 
 /// Sections that are not agents, unless they have one of [`AGENT_KEYS`].
 const RESERVED_SECTIONS: &[&str] = &[LINT_SECTION, ALERTS_SECTION];
@@ -94,7 +97,7 @@ pub(super) fn parse_partial(text: &[u8], path: &Path, env: &ConfigEnvironment) -
     let is_invalid = |key| matches!(general_slots.get(key), Some(KeySlot::Invalid));
     let has_directories = !["archive_dir", "baseline_dir"].into_iter().any(is_invalid);
     reader.check_seal_signers(&general_slots);
-    reader.check_layouts(&agent_sections, &env.layout_names);
+    reader.check_layouts(&agent_sections, &env.layouts);
     let fleet = reader.resolve_general(&path, general_slots);
     let inherit = |kind, fleet| InheritedValues::new(&reader.path_bases, kind, fleet);
     let lint = ResolvedSection::new(lint_slots, &[], &inherit(SectionKind::Lint, None));
@@ -304,7 +307,8 @@ impl ConfigReader<'_> {
                 let read = |section: &&'s ConfigSection<'s>| {
                     let mut slots = reader.read_slots(section, SectionKind::AnyAgent);
                     let kind = reader.agent_kind(&slots);
-                    reader.resolve_memory_dir(&mut slots, kind);
+                    reader.resolve_directory("memory_dir", &mut slots, kind);
+                    reader.resolve_directory("state_dir", &mut slots, kind);
                     reader.check_required_keys(section, &slots, kind);
                     (*section, kind, slots)
                 };
@@ -432,9 +436,14 @@ impl ConfigReader<'_> {
         }
     }
 
-    /// Parses `memory_dir` as a path of this machine or of a host.
-    fn resolve_memory_dir(&mut self, slots: &mut KeySlots<'_>, kind: SectionKind) {
-        let Some(KeySlot::Set(text, source)) = slots.get("memory_dir") else {
+    /// Parses a key as a directory of this machine or of a host.
+    fn resolve_directory(
+        &mut self,
+        key: &'static str,
+        slots: &mut KeySlots<'_>,
+        kind: SectionKind,
+    ) {
+        let Some(KeySlot::Set(text, source)) = slots.get(key) else {
             return;
         };
         let shape = match kind {
@@ -445,40 +454,66 @@ impl ConfigReader<'_> {
             Ok(value) => KeySlot::Set(value, source.clone()),
             Err((fault, hint)) => {
                 self.diagnostics
-                    .add_error(source, format!("`memory_dir` {fault}"), hint);
+                    .add_error(source, format!("`{key}` {fault}"), hint);
                 KeySlot::Invalid
             }
         };
-        slots.insert("memory_dir", slot);
+        slots.insert(key, slot);
     }
 
-    /// Checks that layouts are known and have a directory, and directories a layout.
-    fn check_layouts(&mut self, agents: &[AgentSection<'_>], known: &[&str]) {
-        for (_, _, slots) in agents {
+    /// Checks that layouts are known and have what they need, and that nothing is set that they lack.
+    fn check_layouts(&mut self, agents: &[AgentSection<'_>], known: &[LayoutKeys]) {
+        for (_, kind, slots) in agents {
             let set = |key| match slots.get(key) {
                 Some(KeySlot::Set(value, source)) => Some((value.to_string(), source)),
                 _ => None,
             };
-            let (source, message, hint) = match (set("layout"), slots.get("memory_dir")) {
-                (Some((name, source)), _) if !known.contains(&name.as_str()) => {
-                    let hint = match closest_match(&name, known.iter().copied()) {
+            let layout = set("layout");
+            let keys = layout.as_ref().and_then(|(name, _)| {
+                let layout = known.iter().find(|layout| layout.name == name);
+                layout.map(|layout| layout.keys)
+            });
+            let mut faults = Vec::new();
+            match (&layout, slots.get("memory_dir")) {
+                (Some((name, source)), _) if keys.is_none() => {
+                    let names = known.iter().map(|layout| layout.name);
+                    let hint = match closest_match(name, names.clone()) {
                         Some(meant) => format!("did you mean `{meant}`?"),
                         None if known.is_empty() => "this program has no layouts".to_string(),
-                        None => format!("the layouts are {}", known.join(", ")),
+                        None => format!("the layouts are {}", names.collect::<Vec<_>>().join(", ")),
                     };
-                    (source, format!("no layout is named `{name}`"), hint)
+                    faults.push((*source, format!("no layout is named `{name}`"), hint));
                 }
                 (Some((_, source)), None | Some(KeySlot::Empty(_))) => {
                     let message = "`layout` needs `memory_dir`".to_string();
-                    (source, message, "add `memory_dir = DIRECTORY`".to_string())
+                    faults.push((*source, message, "add `memory_dir = DIRECTORY`".to_string()));
                 }
                 (None, Some(KeySlot::Set(_, source))) => {
                     let message = "`memory_dir` needs `layout`".to_string();
-                    (source, message, "add `layout = NAME`".to_string())
+                    faults.push((source, message, "add `layout = NAME`".to_string()));
                 }
-                _ => continue,
-            };
-            self.diagnostics.add_error(source, message, Some(hint));
+                _ => {}
+            }
+            for key in LAYOUT_KEYS {
+                let Some((_, source)) = set(key) else {
+                    continue;
+                };
+                let fault = match (&layout, keys) {
+                    (None, _) => format!("`{key}` needs `layout`"),
+                    (Some((name, _)), Some(keys)) if !keys.contains(&key) => {
+                        format!("the layout {name} has no `{key}`")
+                    }
+                    _ if key == "memory_ref" && *kind == SectionKind::RemoteAgent => {
+                        "`memory_ref` names a branch of this machine, not of `remote_host`"
+                            .to_string()
+                    }
+                    _ => continue,
+                };
+                faults.push((source, fault, "remove it".to_string()));
+            }
+            for (source, message, hint) in faults {
+                self.diagnostics.add_error(source, message, Some(hint));
+            }
         }
     }
 

@@ -345,7 +345,12 @@ impl ResolvedSection {
             name: name.to_string(),
             remote,
             reset,
-            layout: layout.map(|(name, directory)| AgentLayout { name, directory }),
+            layout: layout.map(|(name, directory)| AgentLayout {
+                name,
+                directory,
+                reference: self.text("memory_ref"),
+                state_directory: self.path("state_dir"),
+            }),
             archive_subdir: self.text("archive_subdir").unwrap_or_default(),
             archive_findings: self.findings_policy(),
             protect: self.protect_level(),

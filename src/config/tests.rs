@@ -15,7 +15,10 @@ fn test_env() -> ConfigEnvironment {
     ConfigEnvironment {
         home: Some(PathBuf::from("/home/op")),
         uid: 1000,
-        layout_names: vec!["notes"],
+        layouts: vec![LayoutKeys {
+            name: "notes",
+            keys: &[],
+        }],
         ..ConfigEnvironment::bare("/cwd")
     }
 }

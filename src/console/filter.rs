@@ -60,6 +60,17 @@ impl Filter {
         let mut terms = self.terms.iter();
         terms.all(|(term, is_excluding)| matches_term(term, subject) != *is_excluding)
     }
+
+    /// Returns whether a text in lower case matches all terms; a fuzzy one is compared with `name` alone.
+    pub fn matches_text(&self, text: &str, name: &str) -> bool {
+        self.terms.iter().all(|(term, is_excluding)| {
+            let is_match = match term.strip_prefix('~') {
+                Some(loose) => fuzzy_score(loose, name).is_some(),
+                None => text.contains(term.as_str()),
+            };
+            is_match != *is_excluding
+        })
+    }
 }
 
 fn matches_term(term: &str, subject: &FilterSubject<'_>) -> bool {

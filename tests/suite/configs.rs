@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use memory_shepherd::config::{
-    self, ConfigEnvironment, Diagnostic, DiagnosticLevel, SftpExtension,
+    self, ConfigEnvironment, Diagnostic, DiagnosticLevel, LayoutKeys, SftpExtension,
 };
 
 use crate::fixture::Site;
@@ -17,7 +17,10 @@ fn env() -> ConfigEnvironment {
     ConfigEnvironment {
         home: Some(PathBuf::from("/home/operator")),
         uid: 1000,
-        layout_names: vec!["notes"],
+        layouts: vec![LayoutKeys {
+            name: "notes",
+            keys: &["memory_ref", "state_dir"],
+        }],
         ..ConfigEnvironment::bare("/nowhere")
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use memory_shepherd::archive::EntryKind;
 use memory_shepherd::base::digest::Digest;
 use memory_shepherd::boundary::Boundary;
-use memory_shepherd::config::{self, ConfigEnvironment};
+use memory_shepherd::config::{self, ConfigEnvironment, LayoutKeys};
 use memory_shepherd::console::command::{Command, CommandCategory, CommandSpec, KeyContext};
 use memory_shepherd::console::initial_model;
 use memory_shepherd::console::keys::key::{self, Key};
@@ -66,7 +66,10 @@ fn reset_agent_section(name: &str) -> String {
 fn configured_fleet(config: &str, size: (u16, u16)) -> TestConsole {
     let env = ConfigEnvironment {
         uid: 1000,
-        layout_names: vec!["notes"],
+        layouts: vec![LayoutKeys {
+            name: "notes",
+            keys: &[],
+        }],
         ..ConfigEnvironment::bare("/etc/memory-shepherd")
     };
     let path = Path::new("/etc/memory-shepherd/memory-shepherd.conf");

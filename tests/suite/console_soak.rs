@@ -510,6 +510,8 @@ fn with_layouts(mut rows: Vec<AgentRow>, directory: &str) -> Vec<AgentRow> {
         row.layout = Some(AgentLayout {
             name: "notes".to_string(),
             directory: directory.into(),
+            reference: None,
+            state_directory: None,
         });
     }
     if let Some(first) = rows.first_mut() {

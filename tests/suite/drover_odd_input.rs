@@ -457,11 +457,11 @@ fn assert_unreadable(web: &WebEntries, why: &str) {
         (&["show", ODD_ID], ""),
     ];
     let tree = web.memory(&["tree"]);
-    let listed = String::from_utf8_lossy(&tree.stdout);
-    assert_eq!(code(&tree), Some(0), "{tree:?}");
+    let [listed, said] = [&tree.stdout, &tree.stderr].map(|it| String::from_utf8_lossy(it));
+    assert_eq!(code(&tree), Some(3), "{tree:?}");
     assert!(
-        listed.contains("likes tea") && listed.contains(why),
-        "{listed}"
+        listed.contains("likes tea") && said.contains(why),
+        "{tree:?}"
     );
     let ran = verbs.map(|(verb, word)| (verb, word, entries.run(verb)));
     let of_agent = of_agent.map(|(verb, word)| (verb, word, web.memory(verb)));

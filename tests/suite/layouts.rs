@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 use std::sync::{Arc, Mutex};
 
 use memory_shepherd::base::error::{Error, ErrorKind};
-use memory_shepherd::config::{self, ConfigEnvironment};
+use memory_shepherd::config::{self, ConfigEnvironment, LayoutKeys};
 use memory_shepherd::engine::{Engine, Operation, Plan, ScratchSelection, State, UndoMode};
 use memory_shepherd::layouts::{HealthSeverity, MAX_TITLE_CHARS, MemoryItem, OperationRequest};
 use serde_json::Value;
@@ -143,7 +143,10 @@ fn layout_and_its_directory_belong_together() {
             "[general]\n[scout]\nmemory_file = /srv/MEMORY.md\nbaseline = scout.md\n{lines}\n"
         );
         let env = ConfigEnvironment {
-            layout_names: vec!["notes"],
+            layouts: vec![LayoutKeys {
+                name: "notes",
+                keys: &[],
+            }],
             home: Some("/home/ops".into()),
             ..ConfigEnvironment::bare("/")
         };
@@ -167,6 +170,15 @@ fn layout_and_its_directory_belong_together() {
         ("layout = drawers\nmemory_dir = /x", "the layouts are notes"),
         ("layout = notes", "add `memory_dir = DIRECTORY`"),
         ("memory_dir = /x", "add `layout = NAME`"),
+        ("state_dir = /x", "`state_dir` needs `layout`"),
+        (
+            "layout = notes\nmemory_dir = /x\nstate_dir = /y",
+            "the layout notes has no `state_dir`",
+        ),
+        (
+            "layout = notes\nmemory_dir = /x\nmemory_ref = main",
+            "the layout notes has no `memory_ref`",
+        ),
     ];
     for (lines, hint) in faults {
         let errors = check(lines).unwrap_err().to_string();
@@ -175,7 +187,10 @@ fn layout_and_its_directory_belong_together() {
     let remote = "[general]\n[scout]\nremote_host = box\nremote_memory = ~/MEMORY.md\n\
                   baseline = scout.md\nlayout = notes\nmemory_dir = ~/notes\n";
     let env = ConfigEnvironment {
-        layout_names: vec!["notes"],
+        layouts: vec![LayoutKeys {
+            name: "notes",
+            keys: &[],
+        }],
         ..ConfigEnvironment::bare("/")
     };
     let config = config::parse(remote.as_bytes(), Path::new("/x.conf"), &env).unwrap();
@@ -393,7 +408,10 @@ fn options_of_resets_without_a_reset_are_warned_of() {
         options.join("\n")
     );
     let env = ConfigEnvironment {
-        layout_names: vec!["notes"],
+        layouts: vec![LayoutKeys {
+            name: "notes",
+            keys: &[],
+        }],
         ..ConfigEnvironment::bare("/")
     };
     let config = config::parse(text.as_bytes(), Path::new("/x.conf"), &env).unwrap();

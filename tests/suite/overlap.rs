@@ -7,7 +7,9 @@ use std::os::unix::fs::{lchown, symlink};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use memory_shepherd::config::{self, Config, ConfigEnvironment, ConfigErrors, DiagnosticLevel};
+use memory_shepherd::config::{
+    self, Config, ConfigEnvironment, ConfigErrors, DiagnosticLevel, LayoutKeys,
+};
 
 use super::world::{World, apply_plan, bare_environment};
 use crate::skip::skip_unsupported;
@@ -83,7 +85,10 @@ fn load_agent(
     let path = root.join("memory-shepherd.conf");
     fs::write(&path, text).unwrap();
     let env = ConfigEnvironment {
-        layout_names: vec!["notes"],
+        layouts: vec![LayoutKeys {
+            name: "notes",
+            keys: &[],
+        }],
         ..bare_environment(root)
     };
     let loaded = config::load(&path, &env);

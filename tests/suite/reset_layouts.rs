@@ -164,6 +164,8 @@ fn engine_with_layout(world: &World, name: &str) -> Engine {
     config.agents[0].layout = Some(AgentLayout {
         name: name.to_string(),
         directory: world.agent_directory("scout").join("wide"),
+        reference: None,
+        state_directory: None,
     });
     Engine::new(EngineSetup {
         config,

@@ -22,6 +22,9 @@ use memory_shepherd::console::keys::key_guard::KEY_GUARD_TIME;
 use memory_shepherd::console::markdown::MarkdownHighlighter;
 use memory_shepherd::console::message::{AgentTexts, ComparisonTexts, Effect, Msg};
 use memory_shepherd::console::model::{Model, Moment};
+use memory_shepherd::console::screens::agent::state::memory::{
+    ItemPage, ItemsRequest, OpenedMemory,
+};
 use memory_shepherd::console::screens::archives::state::FoundRows;
 use memory_shepherd::console::screens::reset::state::PlanRequest;
 use memory_shepherd::console::text::PreparedText;
@@ -200,6 +203,28 @@ impl ScriptedConsole<'_> {
         self.press("Enter");
     }
 
+    /// Answers with all items of a collection.
+    fn read_items(&mut self, request: &ItemsRequest) {
+        let memory = self.engine.layouts().open(&request.agent).unwrap();
+        let collections = memory.collections().unwrap();
+        let collection = request.collection.clone();
+        let collection = collection.or_else(|| Some(collections.first()?.id.clone()));
+        let pages = memory
+            .layout
+            .items(&memory.files, collection.as_ref().unwrap());
+        let opened = OpenedMemory {
+            layout: memory.layout.name(),
+            operations: memory.layout.operations(),
+            collection,
+            collections,
+        };
+        let items = pages.unwrap().flat_map(Result::unwrap).collect();
+        self.send(Msg::MemoryOpened(request.number, Ok(Box::new(opened))));
+        let is_last = true;
+        let page = ItemPage { items, is_last };
+        self.send(Msg::ItemsRead(request.number, Ok(page)));
+    }
+
     fn carry_out(&mut self, effect: Effect) {
         match effect {
             Effect::PrepareTexts(name) => {
@@ -280,6 +305,20 @@ impl ScriptedConsole<'_> {
                 report.duration_ms = 180;
                 told.push(Msg::RunEnded(Box::new(report)));
                 self.pending_messages = told;
+            }
+            Effect::ReadItems(request) => self.read_items(&request),
+            Effect::ReadItemContent(request) => {
+                let memory = self.engine.layouts().open(&request.agent).unwrap();
+                let collection = request.collection.as_deref();
+                let content = memory.layout.read(&memory.files, collection, &request.item);
+                let text = text::prepare_item(&content.unwrap());
+                self.send(Msg::ItemContentRead(request, Ok(text)));
+            }
+            Effect::CheckMemory(number, agent) => {
+                let agent = self.engine.agent(&agent).unwrap();
+                let findings = self.engine.health().check(agent);
+                let findings = findings.map_err(|error| error.to_line());
+                self.send(Msg::MemoryChecked(number, findings));
             }
             Effect::LoadHostSettings(host) => {
                 self.send(Msg::HostSettingsLoaded(host, Ok(Vec::new())));
@@ -602,6 +641,11 @@ fn screenshots_are_up_to_date() {
     album.add_screenshot("history", &show);
     show.press("Tab");
     album.add_screenshot("agent", &show);
+    show.open_agent("carrier-scout");
+    show.press("h j l j");
+    album.add_screenshot("memory", &show);
+    show.press("Tab");
+    album.add_screenshot("health", &show);
     show.press("q");
     for name in ["code-reviewer", "researcher", "monitor-bot"] {
         show.press("/");

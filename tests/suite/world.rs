@@ -484,7 +484,7 @@ impl World {
 /// The environment of a program that root runs without variables.
 pub fn bare_environment(cwd: &Path) -> ConfigEnvironment {
     ConfigEnvironment {
-        layout_names: LAYOUTS.names().collect(),
+        layouts: LAYOUTS.config_keys(),
         ..ConfigEnvironment::bare(cwd)
     }
 }

@@ -3,8 +3,8 @@
 
 use super::{DoctorReport, DoctorSubject, FleetSubject};
 use super::{
-    alerts, baselines, directories, disk_space, hosts, kernel_probe, ledger, runs, schedule,
-    search_index, setup, units, write_access,
+    alerts, baselines, directories, disk_space, hosts, kernel_probe, layouts, ledger, runs,
+    schedule, search_index, setup, units, write_access,
 };
 
 /// A check.
@@ -228,5 +228,12 @@ pub static CHECK_TABLE: &[CheckRow] = &[
                    extensions, and the memories there",
         remedy: "try `ssh HOST`; a changed host key needs your decision",
         check: Check::Archive(hosts::check_hosts),
+    },
+    CheckRow {
+        name: "layouts",
+        examines: "memories of several files: whether they can be read and have their layout, and their \
+                   health; `state_dir`",
+        remedy: "correct layout and memory_dir in the agent's section",
+        check: Check::Archive(layouts::check_layouts),
     },
 ];

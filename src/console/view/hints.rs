@@ -194,6 +194,7 @@ fn is_agent_hint_relevant(command: Command, model: &Model) -> bool {
             is_elsewhere && !model.agent.tab.is_about_layout() && is_reset(model)
         }
         Command::ChooseOperation => model.agent.tab == AgentTab::Memory,
+        Command::SortItems => model.agent.is_item_list(),
         Command::Search if model.agent.is_item_list() => true,
         Command::ToggleMark | Command::PromoteLines => model.agent.has_line_cursor(),
         Command::NextHunk => model.agent.is_comparison(),

@@ -233,12 +233,19 @@ fn plan_write(
         let message = format!("'{}' does not say whose it is", entry.id);
         refuse("invalid_scope", message)
     })?;
-    let before = match files.read(&path)? {
-        Ok(bytes) => Some(bytes),
-        Err(FileReadFault::Absent) => None,
-        Err(fault) => return Err(refuse("io", fault.to_error(&path).message().to_string())),
-    };
     let at_path = store.files.iter().find(|file| file.path == path);
+    // The bytes that the entry is made from: those of a later read may be another program's.
+    let before = match at_path {
+        Some(file) => Some(file.bytes.clone()),
+        None => match files.read(&path)? {
+            Err(FileReadFault::Absent) => None,
+            Err(fault) => return Err(refuse("io", fault.to_error(&path).message().to_string())),
+            Ok(_) => {
+                let message = format!("{} was created since the entries were read", path.display());
+                return Err(Error::new(ErrorKind::Conflict, message).into());
+            }
+        },
+    };
     let other = at_path.and_then(|file| file.entry.as_ref().ok());
     if let Some(other) = other.filter(|other| other.id != entry.id) {
         let message = format!("{} holds the memory '{}'", path.display(), other.id);

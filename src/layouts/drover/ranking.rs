@@ -1,5 +1,7 @@
 //! Ranking of entries by the words of a query, as the agents' own program ranks them.
 
+use std::sync::LazyLock;
+
 use unicode_segmentation::UnicodeSegmentation;
 
 use super::entry::Entry;
@@ -32,13 +34,11 @@ impl RankingMode {
         }
     }
 
-    /// Calls `take` with each word of a text that counts, in lower case.
+    /// Calls `take` with each word of a text that counts. Its letters are in lower case, but those of ASCII
+    /// may be in either.
     fn for_each_word(self, text: &str, mut take: impl FnMut(&str)) {
-        let lower = if text.is_ascii() {
-            text.to_ascii_lowercase()
-        } else {
-            text.to_lowercase()
-        };
+        let lower = (!text.is_ascii()).then(|| text.to_lowercase());
+        let text = lower.as_deref().unwrap_or(text);
         let mut take_word = |word: &str| {
             if word.len() >= 2 && !is_stop_word(word) {
                 take(word);
@@ -47,23 +47,26 @@ impl RankingMode {
         match self {
             RankingMode::Bm25 => {
                 // Words are of ASCII, so that each byte of another character separates them.
-                let mut start = None;
-                for (at, byte) in lower.bytes().chain([b' ']).enumerate() {
-                    if byte.is_ascii_lowercase() || byte.is_ascii_digit() {
-                        start.get_or_insert(at);
-                    } else if let Some(start) = start.take() {
-                        take_word(&lower[start..at]);
-                    }
+                let mut rest = text.as_bytes();
+                let mut end = 0;
+                while let Some(start) = rest.iter().position(u8::is_ascii_alphanumeric) {
+                    let start = end + start;
+                    let length = text.as_bytes()[start..]
+                        .iter()
+                        .position(|byte| !byte.is_ascii_alphanumeric());
+                    end = length.map_or(text.len(), |length| start + length);
+                    take_word(&text[start..end]);
+                    rest = &text.as_bytes()[end..];
                 }
             }
-            RankingMode::Better => lower.unicode_words().for_each(&mut take_word),
+            RankingMode::Better => text.unicode_words().for_each(&mut take_word),
         }
     }
 
     /// Returns the words of a text that count, in lower case.
     pub fn words(self, text: &str) -> Vec<String> {
         let mut words = Vec::new();
-        self.for_each_word(text, |word| words.push(word.to_string()));
+        self.for_each_word(text, |word| words.push(word.to_ascii_lowercase()));
         words
     }
 
@@ -90,45 +93,33 @@ impl RankingMode {
     }
 }
 
+/// The words that say nothing about an entry; single letters are no words anyway.
+const STOP_WORDS: [&str; 28] = [
+    "an", "and", "are", "as", "at", "be", "by", "for", "from", "has", "have", "in", "is", "it",
+    "of", "on", "or", "that", "the", "this", "to", "was", "were", "with", "you", "your", "we",
+    "our",
+];
+
 /// Maximum length of a stop word.
 const MAX_STOP_WORD_LENGTH: usize = 4;
 
+/// The stop words as numbers, in ascending order.
+static STOP_WORD_NUMBERS: LazyLock<[u32; STOP_WORDS.len()]> = LazyLock::new(|| {
+    let mut numbers = STOP_WORDS.map(number_of_word);
+    numbers.sort_unstable();
+    numbers
+});
+
+/// Returns the letters of a short word, in lower case, as one number.
+fn number_of_word(word: &str) -> u32 {
+    let letters = word.bytes().map(|letter| letter.to_ascii_lowercase());
+    letters.fold(0, |number, letter| (number << 8) | u32::from(letter))
+}
+
 /// Whether a word says nothing about an entry.
 fn is_stop_word(word: &str) -> bool {
-    let is_short = word.len() <= MAX_STOP_WORD_LENGTH;
-    is_short
-        && matches!(
-            word,
-            "a" | "an"
-                | "and"
-                | "are"
-                | "as"
-                | "at"
-                | "be"
-                | "by"
-                | "for"
-                | "from"
-                | "has"
-                | "have"
-                | "i"
-                | "in"
-                | "is"
-                | "it"
-                | "of"
-                | "on"
-                | "or"
-                | "that"
-                | "the"
-                | "this"
-                | "to"
-                | "was"
-                | "were"
-                | "with"
-                | "you"
-                | "your"
-                | "we"
-                | "our"
-        )
+    let number = || number_of_word(word);
+    word.len() <= MAX_STOP_WORD_LENGTH && STOP_WORD_NUMBERS.binary_search(&number()).is_ok()
 }
 
 /// How often the words of a query are in an entry.
@@ -146,7 +137,7 @@ impl WordCounts {
         let mut add = |word: &str| {
             total += 1;
             for (count, wanted) in of_query.iter_mut().zip(query) {
-                *count += u32::from(wanted == word);
+                *count += u32::from(wanted.eq_ignore_ascii_case(word));
             }
         };
         mode.for_each_word(&entry.summary, &mut add);

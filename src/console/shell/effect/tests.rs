@@ -15,7 +15,7 @@ use crate::archive::index::CandidateOrder;
 use crate::base::clock::{Clock, SystemClock};
 use crate::base::digest::Digest;
 use crate::base::error::ErrorKind;
-use crate::config::{self, Config, ConfigErrors, SshHost};
+use crate::config::{self, Config, ConfigErrors, LayoutKeys, SshHost};
 use crate::console::agent_row::known_scratch_lines;
 use crate::console::initial_model;
 use crate::console::model::Moment;
@@ -163,7 +163,10 @@ fn refused_thread_answers_plan_with_error() {
 fn test_env(root: &Path) -> ConfigEnvironment {
     ConfigEnvironment {
         uid: 1000,
-        layout_names: vec!["numbers"],
+        layouts: vec![LayoutKeys {
+            name: "numbers",
+            keys: &[],
+        }],
         ..ConfigEnvironment::bare(root)
     }
 }

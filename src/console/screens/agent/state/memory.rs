@@ -8,7 +8,7 @@ use chrono::{DateTime, FixedOffset};
 use unicode_width::UnicodeWidthStr;
 
 use crate::base::untrusted;
-use crate::console::filter::{Filter, FilterSubject};
+use crate::console::filter::Filter;
 use crate::console::text::Pane;
 use crate::console::widgets::list_pane::{KeyedRow, KeyedRows, ListPane};
 use crate::layouts::{
@@ -138,6 +138,8 @@ impl ItemOrder {
 pub struct ItemList {
     /// Those that are loaded, in the order of the layout.
     pub loaded: Vec<MemoryItem>,
+    /// What the filter looks at: their titles, ids and labels, in lower case.
+    filtered_texts: Vec<String>,
     /// The items that the filter shows, as indices.
     pub shown: Vec<usize>,
     /// The filter of titles, ids and labels.
@@ -339,6 +341,11 @@ impl ItemList {
         if start == 0 {
             self.read_at = Some(now);
         }
+        let texts = items.iter().map(|item| {
+            let labels = item.labels.join(" ");
+            format!("{} {} {labels}", item.title, item.id).to_lowercase()
+        });
+        self.filtered_texts.extend(texts);
         self.loaded.extend(items);
         self.show_from(start);
     }
@@ -346,6 +353,7 @@ impl ItemList {
     /// Removes the items, but not the filter and the cursor.
     pub fn clear(&mut self) {
         self.loaded.clear();
+        self.filtered_texts.clear();
         self.shown.clear();
         self.reread.clear();
         self.is_outdated = false;
@@ -360,12 +368,8 @@ impl ItemList {
     fn show_from(&mut self, start: usize) {
         let filter = Filter::new(&self.filter);
         let is_shown = |index: &usize| {
-            let item = &self.loaded[*index];
-            filter.matches(&FilterSubject {
-                name: &item.title,
-                reason: &format!("{} {}", item.id, item.labels.join(" ")),
-                ..FilterSubject::default()
-            })
+            let name = &self.loaded[*index].title;
+            filter.matches_text(&self.filtered_texts[*index], name)
         };
         let shown = (start..self.loaded.len()).filter(is_shown);
         self.shown.extend(shown);

@@ -9,7 +9,7 @@ use crate::console::overlay::{OPERATION_KIND, Overlay};
 use crate::console::screen::Screen;
 use crate::console::screens::agent::state::AgentTab;
 use crate::console::screens::agent::state::memory::{
-    ITEM_STEP, ItemContentPane, ItemContentRequest, ItemList, ItemPage, ItemsRequest, OpenedMemory,
+    ITEM_STEP, ItemContentPane, ItemContentRequest, ItemPage, ItemsRequest, OpenedMemory,
     OperationDraft,
 };
 use crate::console::screens::agent::view::agent_list_height;
@@ -43,10 +43,9 @@ pub fn load(model: &mut Model) -> Vec<Effect> {
 fn open_collection(model: &mut Model, id: String) -> Vec<Effect> {
     let memory = &mut model.agent.memory;
     memory.collection = Some(id);
-    memory.items = ItemList {
-        order: memory.items.order,
-        ..ItemList::default()
-    };
+    let order = memory.items.order;
+    memory.items = Default::default();
+    memory.items.order = order;
     memory.content = ItemContentPane::default();
     load(model)
 }
