@@ -29,7 +29,7 @@ use crate::base::durable::OperatorDirectory;
 use crate::base::error::{Error, ErrorKind, PathContext, Result};
 use crate::base::temporary::{PrivateDirectory, TemporaryRoot};
 use crate::baseline::seal;
-use crate::config::{self, ConfigEnvironment};
+use crate::config::{self, Agent, ConfigEnvironment};
 use crate::engine::{Engine, EngineSetup, Lease, Trigger, UndoMode, UndoTarget};
 use crate::layouts::Layouts;
 use crate::transport::local::LocalTransport;
@@ -149,6 +149,9 @@ pub fn build_in(dir: &Path, agents: Option<usize>, clock: &dyn Clock) -> Result<
         .iter()
         .find(|(_, part)| *part == AgentRole::Busy);
     let engine = builder.engine(clock.now(), Trigger::Timer, "timer")?.1;
+    // What is known before the console starts is no news.
+    let agents: Vec<&Agent> = engine.config().agents.iter().collect();
+    engine.health().check_due(&agents);
     let busy = busy_agent
         .map(|(name, _)| engine.locks().hold_agent_lock(name))
         .transpose()?;

@@ -10,10 +10,22 @@ pub(super) fn observe_fleet(engine: &Engine) -> Vec<Observation> {
     observe(engine, &agents)
 }
 
-/// Observes agents, after the checks of their memories of several files that are due.
+/// Observes agents, and again those whose memories of several files a check that was due finds otherwise
+/// than known.
 fn observe(engine: &Engine, agents: &[&Agent]) -> Vec<Observation> {
-    engine.health().check_due(agents);
-    engine.observer().observe_all(agents)
+    let mut seen = engine.observer().observe_all(agents);
+    let changed = engine.health().check_due(agents);
+    if changed.is_empty() {
+        return seen;
+    }
+    let places = (0..agents.len()).filter(|place| changed.contains(&agents[*place].name));
+    let places: Vec<usize> = places.collect();
+    let again: Vec<&Agent> = places.iter().map(|place| agents[*place]).collect();
+    let again = engine.observer().observe_all(&again);
+    for (place, observation) in places.into_iter().zip(again) {
+        seen[place] = observation;
+    }
+    seen
 }
 
 /// Observes the agents with a memory of several files, and records what changed: no run does so.

@@ -369,8 +369,8 @@ fn all_palette_choices(model: &Model) -> Vec<ChooserChoice> {
 /// Returns the operations on the memory on the screen.
 fn operation_choices(model: &Model) -> Vec<ChooserChoice> {
     let disabled_reason = check_enabled(Command::ChooseOperation, model).err();
-    let is_memory_tab = model.screen == Screen::Agent && model.agent.tab == AgentTab::Memory;
-    let opened = model.agent.memory.opened().filter(|_| is_memory_tab);
+    let is_here = model.screen == Screen::Agent && model.agent.tab.is_about_layout();
+    let opened = model.agent.memory.opened().filter(|_| is_here);
     let specs = opened.map_or(&[][..], |opened| opened.operations);
     let choice = |spec: &OperationSpec| ChooserChoice {
         disabled_reason: disabled_reason.clone(),

@@ -29,6 +29,9 @@ pub struct AgentHistory {
     /// The last reset, push or undo, with any outcome.
     #[serde(rename = "last")]
     pub last_run: Option<LastRun>,
+    /// When an operation changed its memory of several files last, or an undo of one.
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "edited")]
+    pub last_edit: Option<DateTime<FixedOffset>>,
     /// Runs that undid another; the undo of one of them is a redo.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty", rename = "undos")]
     pub undo_runs: BTreeSet<String>,
@@ -114,6 +117,9 @@ impl AgentHistory {
                 is_archive_full: event.is_archive_full,
                 is_redo,
             });
+        }
+        if event.is_about_files() {
+            self.last_edit = Some(time);
         }
         for name in &event.change.kept_names {
             self.kept_names.retain(|it| it != name);

@@ -5,9 +5,10 @@ use std::fs;
 use std::time::Duration;
 
 use memory_shepherd::engine::{Engine, Observation, State};
+use memory_shepherd::layouts::OperationRequest;
 
 use super::layouts::world_with_layout_agent;
-use super::world::{BASELINE, World};
+use super::world::{BASELINE, World, apply_plan};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -98,4 +99,29 @@ fn check_is_kept_until_it_is_due() {
     world.clock.advance(MINUTE);
     engine.health().check(agent).unwrap();
     assert_eq!(world.observe("keeper").state, State::Layout);
+}
+
+#[test]
+fn operation_makes_a_check_due() {
+    let mut world = World::new(&["scout"]);
+    let directory = world.agent_directory("web");
+    let lines = format!("layout = drover\nmemory_dir = {}", directory.display());
+    world.add_agent("web", &lines);
+    let id = "01HF7YAT00AAAAAAAAAAAAAAAA";
+    let entry = directory.join(format!("global/{id}.md"));
+    fs::create_dir_all(entry.parent().unwrap()).unwrap();
+    let mapping = format!("id: {id}\nkind: user\nsummary: a: b\ncreatedAt: 1700000000000");
+    fs::write(&entry, format!("---\n{mapping}\n---\n\nx\n")).unwrap();
+    world.reset();
+    let engine = world.engine();
+    assert_eq!(observe(&engine, "web").state, State::Ill);
+    world.clock.advance(MINUTE);
+    let request = OperationRequest {
+        operation: "repair".to_string(),
+        arguments: [("file".to_string(), vec![id.to_string()])].into(),
+        now: engine.clock().now(),
+    };
+    let planned = engine.layouts().plan("web", &request, false).unwrap();
+    apply_plan(&engine, &planned.plan);
+    assert_eq!(observe(&engine, "web").state, State::Layout);
 }

@@ -193,7 +193,7 @@ fn is_agent_hint_relevant(command: Command, model: &Model) -> bool {
             let is_elsewhere = model.agent.tab != AgentTab::Diff;
             is_elsewhere && !model.agent.tab.is_about_layout() && is_reset(model)
         }
-        Command::ChooseOperation => model.agent.tab == AgentTab::Memory,
+        Command::ChooseOperation => model.agent.tab.is_about_layout(),
         Command::SortItems => model.agent.is_item_list(),
         Command::Search if model.agent.is_item_list() => true,
         Command::ToggleMark | Command::PromoteLines => model.agent.has_line_cursor(),

@@ -15,6 +15,7 @@ use crate::engine::context::Context;
 use crate::layouts::HealthFinding;
 use crate::store::holds::Hold;
 use crate::store::known_health::{KnownHealth, KnownHealthByAgent, parse_known_health};
+use crate::transport::Reachability;
 
 /// How long the result of a check is used.
 const CHECK_INTERVAL: Duration = Duration::minutes(10);
@@ -68,11 +69,18 @@ impl MemoryHealth {
         found
     }
 
-    /// Checks the memories whose last check is too old, or from before the last operation. Returns the
-    /// agents about whom something else is known now.
+    /// Checks the memories whose last check is too old, or from before the last operation; on hosts only
+    /// where there is a session. Returns the agents about whom something else is known now.
     pub fn check_due(&self, agents: &[&Agent]) -> Vec<String> {
-        let with_layout = agents.iter().filter(|agent| agent.layout.is_some());
-        let with_layout: Vec<&Agent> = with_layout.copied().collect();
+        let is_reachable = |agent: &Agent| {
+            agent.host().is_none_or(|host| {
+                let status = self.hosts.connection_status(host);
+                status.reachability == Reachability::Connected
+            })
+        };
+        let agents = agents.iter().copied();
+        let with_layout = agents.filter(|agent| agent.layout.is_some() && is_reachable(agent));
+        let with_layout: Vec<&Agent> = with_layout.collect();
         if with_layout.is_empty() {
             return Vec::new();
         }
@@ -115,8 +123,8 @@ impl MemoryHealth {
         let checked_at = known.checked_at;
         drop(results);
         let history = self.context.history(&agent.name);
-        let last_run = history.ok().and_then(|history| history.last_run);
-        is_old(checked_at, CHECK_INTERVAL) || last_run.is_some_and(|run| run.time > checked_at)
+        let last_edit = history.ok().and_then(|history| history.last_edit);
+        is_old(checked_at, CHECK_INTERVAL) || last_edit.is_some_and(|time| time > checked_at)
     }
 
     /// Reads the results that other processes have kept; the newer ones count.

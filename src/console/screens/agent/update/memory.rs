@@ -17,7 +17,7 @@ use crate::console::screens::reset::state::PlanRequest;
 use crate::console::text::PreparedText;
 use crate::console::widgets::list_pane::{MIN_PREVIEW_COLUMNS, step_index};
 use crate::console::widgets::prompt::{Prompt, PromptPurpose};
-use crate::layouts::{ArgumentForm, HealthFinding, OperationRequest};
+use crate::layouts::{ArgumentForm, ArgumentSpec, HealthFinding, OperationRequest};
 
 /// Requests the memory of the agent on the screen again. What is shown stays until the answer.
 pub fn load(model: &mut Model) -> Vec<Effect> {
@@ -112,8 +112,16 @@ pub fn handle_items_paused(model: &mut Model, number: u64) -> Vec<Effect> {
 pub fn request_due(model: &mut Model) -> Vec<Effect> {
     match (model.screen, model.agent.tab) {
         (Screen::Agent, AgentTab::Memory) if model.agent.memory.number == 0 => return load(model),
-        (Screen::Agent, AgentTab::Health) if model.agent.health.number == 0 => {
-            return check_health(model);
+        (Screen::Agent, AgentTab::Health) => {
+            let mut due = Vec::new();
+            if model.agent.health.number == 0 {
+                due.extend(check_health(model));
+            }
+            // Operations on what the checks found are those of the opened memory.
+            if model.agent.memory.number == 0 {
+                due.extend(load(model));
+            }
+            return due;
         }
         (Screen::Agent, AgentTab::Memory) => {}
         _ => return Vec::new(),
@@ -290,8 +298,8 @@ pub fn check_operations(model: &Model) -> Result<(), String> {
     )?;
     let key = model.key_hint(Command::NextTab);
     require(
-        model.agent.tab == AgentTab::Memory,
-        format!("operations are on the Memory tab; {key} switches tabs"),
+        model.agent.tab.is_about_layout(),
+        format!("operations are on the Memory and Health tabs; {key} switches tabs"),
     )?;
     check_no_run(model)?;
     let opened = match &model.agent.memory.opened {
@@ -329,13 +337,26 @@ fn continue_operation(model: &mut Model, draft: OperationDraft) -> Vec<Effect> {
         };
         return request_plan(model, edit, false);
     }
-    let subject = model.agent.memory.subject_id();
-    let item = subject.filter(|_| draft.is_of_item());
-    let text = item.unwrap_or_default().to_string();
+    let item = draft.argument().filter(|_| draft.is_of_item());
+    let text = item.and_then(|argument| subject_of(model, argument));
+    let text = text.unwrap_or_default();
     let purpose = PromptPurpose::OperationArgument(draft);
     model.input_line = Some(Prompt::prefilled(purpose, text));
     model.is_dirty = true;
     Vec::new()
+}
+
+/// Returns the item that an operation is about: the one under the cursor, or that of the finding there.
+fn subject_of(model: &Model, argument: &ArgumentSpec) -> Option<String> {
+    let agent = &model.agent;
+    if agent.tab == AgentTab::Memory {
+        return agent.memory.subject_id().map(str::to_string);
+    }
+    let finding = agent.health.current_finding()?;
+    match argument.name {
+        "file" => Some(finding.path.as_ref()?.to_str()?.to_string()),
+        _ => finding.id.clone(),
+    }
 }
 
 /// Takes an argument of an operation, and goes on to the next one.

@@ -202,6 +202,7 @@ fn draw_item(model: &Model, canvas: &mut Canvas<'_>, y: u16, columns: &Columns, 
     };
     let role = match item.failure {
         Some(_) => Role::Bad,
+        None if item.visible_to == "none" => Role::Warn,
         None => Role::Text,
     };
     let cells = [
