@@ -240,9 +240,10 @@ fn recovery_crash_at_any_point_is_recovered() {
                     break;
                 }
                 tried += 1;
-                world.reset_with_engine(
+                let ran = world.reset_with_engine(
                     &world.engine_with_transport(Arc::new(local_transport(&world, exchanges))),
                 );
+                assert_eq!(ran.report.worst_kind(), None, "{:?}", ran.lines);
                 assert_eq!(world.read_memory("scout"), BASELINE.as_bytes());
                 assert_no_leftovers(&world);
                 assert_eq!(

@@ -39,8 +39,17 @@ fn world_with_notes() -> World {
     let world = world_with_layout_agent();
     write_note(&world, "kept/oolong.md", "oolong is half green tea\n");
     write_note(&world, "harbour.md", "the harbour opens at noon\n");
+    settle(&world);
     world.reset();
     world
+}
+
+/// Sets the clock to a day after all changes on the disk, so that the index takes files that changed.
+fn settle(world: &World) {
+    let now = world.engine().clock().now();
+    let real = chrono::Local::now().fixed_offset();
+    let ahead = (real - now + chrono::Duration::days(1)).to_std();
+    world.clock.advance(ahead.unwrap_or_default());
 }
 
 #[test]

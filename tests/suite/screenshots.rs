@@ -642,7 +642,7 @@ fn screenshots_are_up_to_date() {
     show.press("Tab");
     album.add_screenshot("agent", &show);
     show.open_agent("carrier-scout");
-    show.press("h j l j");
+    show.press("Tab h j l j");
     album.add_screenshot("memory", &show);
     show.press("Tab");
     album.add_screenshot("health", &show);

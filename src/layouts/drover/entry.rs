@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use serde::Serialize;
 
-use super::ids::{is_entry_id, is_segment, time_of_id};
+use super::ids::{is_entry_id, is_segment};
 use super::yaml::{Pair, Value, parse_mapping, write_text};
 
 /// Who an entry is for.
@@ -253,13 +253,26 @@ pub fn parse_entry(bytes: &[u8], place: &Place) -> Result<Entry, LoadFault> {
     let pairs = Pairs(&pairs);
     let id = pairs.id().ok_or(LoadFault::Id)?;
     let kind = pairs.kind().ok_or(LoadFault::Kind)?;
-    if !matches!(pairs.value("scope"), None | Some(Value::Null)) && pairs.scope().is_none() {
+    if !pairs.has_readable_scope() {
         return Err(LoadFault::Scope);
     }
     let summary = pairs.string("summary").filter(|it| !it.is_empty());
     let summary = summary.ok_or(LoadFault::Summary)?.to_string();
-    pairs.created_ms().ok_or(LoadFault::Created)?;
-    Ok(pairs.to_entry(place, id, kind, summary, trim(rest).to_string()))
+    let segment = |key| pairs.string(key).filter(|it| is_segment(it));
+    let segment = |key| segment(key).map(str::to_string);
+    Ok(Entry {
+        id,
+        scope: pairs.scope().unwrap_or(place.scope),
+        kind,
+        summary,
+        body: trim(rest).to_string(),
+        agent_id: segment("agentId").or_else(|| place.agent()),
+        run_id: segment("runId").or_else(|| place.run()),
+        tags: pairs.value("tags").and_then(to_tags).unwrap_or_default(),
+        created_ms: pairs.created_ms().ok_or(LoadFault::Created)?,
+        updated_ms: pairs.value("updatedAt").and_then(to_millis),
+        unknown_lines: unknown_lines(pairs.0),
+    })
 }
 
 /// The pairs of the mapping of an entry.
@@ -270,7 +283,8 @@ impl Pairs<'_> {
         self.0.iter().find(|it| it.key == key).map(|it| &it.value)
     }
 
-    fn string(&self, key: &str) -> Option<&str> {
+    /// Returns the value of a key that has a string.
+    pub fn string(&self, key: &str) -> Option<&str> {
         self.value(key).and_then(Value::as_text)
     }
 
@@ -301,35 +315,13 @@ impl Pairs<'_> {
         self.string("scope")?.parse().ok()
     }
 
-    fn created_ms(&self) -> Option<i64> {
-        self.value("createdAt").and_then(to_millis)
+    /// Whether the scope is one of the three, or that of the directory.
+    pub fn has_readable_scope(&self) -> bool {
+        matches!(self.value("scope"), None | Some(Value::Null)) || self.scope().is_some()
     }
 
-    /// Makes an entry: what the pairs do not say, the directory does, and of the time the id.
-    pub fn to_entry(
-        &self,
-        place: &Place,
-        id: String,
-        kind: Kind,
-        summary: String,
-        body: String,
-    ) -> Entry {
-        let segment = |key| self.string(key).filter(|it| is_segment(it));
-        let segment = |key| segment(key).map(str::to_string);
-        let time_of_id = || i64::try_from(time_of_id(&id)).unwrap_or_default();
-        Entry {
-            scope: self.scope().unwrap_or(place.scope),
-            kind,
-            summary,
-            body,
-            agent_id: segment("agentId").or_else(|| place.agent()),
-            run_id: segment("runId").or_else(|| place.run()),
-            tags: self.value("tags").and_then(to_tags).unwrap_or_default(),
-            created_ms: self.created_ms().unwrap_or_else(time_of_id),
-            updated_ms: self.value("updatedAt").and_then(to_millis),
-            unknown_lines: unknown_lines(self.0),
-            id,
-        }
+    pub fn created_ms(&self) -> Option<i64> {
+        self.value("createdAt").and_then(to_millis)
     }
 }
 
@@ -381,13 +373,7 @@ fn unknown_lines(pairs: &[Pair]) -> String {
 
 /// Writes the file of an entry.
 pub fn format_entry(entry: &Entry) -> String {
-    let mapping = format_mapping(entry);
-    format!("---\n{mapping}---\n\n{}\n", trim(&entry.body))
-}
-
-/// Writes the mapping of an entry.
-pub fn format_mapping(entry: &Entry) -> String {
-    let mut text = String::new();
+    let mut text = String::from("---\n");
     let mut add = |key: &str, value: &str| {
         text.push_str(&format!("{key}: {value}\n"));
     };
@@ -413,6 +399,7 @@ pub fn format_mapping(entry: &Entry) -> String {
         text.push_str(&format!("updatedAt: {updated}\n"));
     }
     text.push_str(&entry.unknown_lines);
+    text.push_str(&format!("---\n\n{}\n", trim(&entry.body)));
     text
 }
 

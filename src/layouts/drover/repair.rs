@@ -5,12 +5,11 @@ use std::path::Path;
 
 use serde_json::json;
 
-use super::entry::{
-    Entry, Kind, LoadFault, Pairs, format_mapping, parse_entry, split_fences, trim, units,
-};
+use super::entry::{Entry, Kind, LoadFault, Pairs, parse_entry, split_fences, trim, units};
+use super::ids::time_of_id;
 use super::operations::{MAX_SUMMARY_UNITS, check_may_change, path_of, refuse, removal};
 use super::store::{EntryFile, Store};
-use super::yaml::{Pair, Value, parse_mapping, write_text};
+use super::yaml::{Pair, parse_mapping, write_text};
 use crate::layouts::{FileEdit, FileReadFault, MemoryFiles, PlanFailure, PlannedOperation};
 
 /// What a repair is about.
@@ -112,7 +111,8 @@ fn check_is_free(files: &MemoryFiles, path: &Path, entry: &Entry) -> Result<(), 
     Err(refuse("io", message))
 }
 
-/// Makes an entry of a file that agents do not see, and its new bytes.
+/// Makes an entry of a file that agents do not see, and its new bytes: only lines of the mapping change that
+/// keep agents from seeing it.
 fn rewrite(
     file: &EntryFile,
     fault: LoadFault,
@@ -124,39 +124,49 @@ fn rewrite(
         refuse("io", message)
     })?;
     let text = text.trim_start_matches('\u{feff}');
-    if let Ok(entry) = parse_entry(text.as_bytes(), &file.place) {
-        return Ok((entry, text.as_bytes().to_vec()));
-    }
     let (mapping, rest) = match split_fences(text) {
         Some((mapping, rest)) => (mapping, rest.to_string()),
         None => ("", format!("\n\n{text}")),
     };
-    let pairs = read_pairs(mapping).map_err(|line| {
-        let message = format!(
-            "{shown}: cannot make out `{}`; edit it by hand",
-            line.trim()
-        );
-        refuse("io", message)
+    let mut lines = MappingLines::split(mapping).map_err(|line| {
+        let line = trim(&line);
+        refuse(
+            "io",
+            format!("{shown}: cannot make out `{line}`; edit it by hand"),
+        )
     })?;
+    let pairs = lines.parse();
     let pairs = Pairs(&pairs);
-    let id = pairs.id().unwrap_or_else(|| file.name_id.clone());
     let missing = |what: &str| {
         let message = format!("{shown} has no {what} ({}): give one", fault.as_str());
         refuse("io", message)
     };
-    let kind = request
-        .kind
-        .or(pairs.kind())
-        .ok_or_else(|| missing("kind"))?;
-    let given = request.summary.map(str::to_string);
-    let summary = given.or_else(|| pairs.text_of("summary"));
+    let kind = request.kind.or(pairs.kind());
+    let kind = kind.ok_or_else(|| missing("kind"))?;
+    let own_summary = pairs.text_of("summary");
+    let summary = request.summary.map(str::to_string).or(own_summary);
     let summary = summary.ok_or_else(|| missing("summary"))?;
     if units(&summary) > MAX_SUMMARY_UNITS {
         let message = format!("summary must be 1-{MAX_SUMMARY_UNITS} chars; give a shorter one");
         return Err(refuse("io", message));
     }
-    let entry = pairs.to_entry(&file.place, id, kind, summary, trim(&rest).to_string());
-    let bytes = format!("---\n{}---{rest}", format_mapping(&entry)).into_bytes();
+    if pairs.id().is_none() {
+        lines.set("id", write_text(&file.name_id, 2, Some("id: ".len())));
+    }
+    if !pairs.has_readable_scope() {
+        lines.set("scope", file.place.scope.as_str().to_string());
+    }
+    if pairs.kind() != Some(kind) {
+        lines.set("kind", kind.as_str().to_string());
+    }
+    if pairs.string("summary") != Some(&summary) {
+        lines.set("summary", write_text(&summary, 2, Some("summary: ".len())));
+    }
+    if pairs.created_ms().is_none() {
+        let id = pairs.id().unwrap_or_else(|| file.name_id.clone());
+        lines.set("createdAt", time_of_id(&id).to_string());
+    }
+    let bytes = format!("---\n{}---{rest}", lines.to_text()).into_bytes();
     match parse_entry(&bytes, &file.place) {
         Ok(entry) => Ok((entry, bytes)),
         Err(fault) => {
@@ -166,32 +176,58 @@ fn rewrite(
     }
 }
 
-/// Reads the pairs of a mapping, also where it is no YAML as a whole: then each line that begins with a key
-/// begins a pair, of several with one key the last counts, and values that cannot be read are strings.
-///
-/// # Errors
-/// A line that belongs to no key.
-fn read_pairs(mapping: &str) -> Result<Vec<Pair>, String> {
-    if let Ok(pairs) = parse_mapping(mapping) {
-        return Ok(pairs);
-    }
-    let mut sources: Vec<(String, String)> = Vec::new();
-    for line in mapping.lines() {
-        if let Some(key) = key_of(line) {
-            sources.retain(|(known, _)| known != key);
-            sources.push((key.to_string(), line.to_string()));
-        } else if let Some((_, source)) = sources.last_mut() {
+/// The lines of a mapping, each key with those that belong to it. The lines before the first key have none.
+struct MappingLines(Vec<(String, String)>);
+
+impl MappingLines {
+    /// Splits a mapping, also one that is no YAML: each line that begins with a key begins a pair. Of several
+    /// with one key the last counts, and what cannot be read becomes a string.
+    ///
+    /// # Errors
+    /// A line that belongs to no key.
+    fn split(mapping: &str) -> Result<MappingLines, String> {
+        let mut pairs: Vec<(String, String)> = Vec::new();
+        for line in mapping.split_inclusive('\n') {
+            let key = key_of(line);
+            if let Some(key) = key {
+                pairs.retain(|(known, _)| known != key);
+            }
+            match (key, pairs.last_mut()) {
+                (None, Some((_, source))) => source.push_str(line),
+                (None, None) if !is_comment(line) => return Err(line.to_string()),
+                _ => pairs.push((key.unwrap_or_default().to_string(), line.to_string())),
+            }
+        }
+        if let Some((_, source)) = pairs.last_mut()
+            && !source.ends_with('\n')
+        {
             source.push('\n');
-            source.push_str(line);
-        } else if !trim(line).is_empty() {
-            return Err(line.to_string());
+        }
+        for (key, source) in &mut pairs {
+            if !key.is_empty() && parse_mapping(source).is_err() {
+                *source = string_line(key, source);
+            }
+        }
+        Ok(MappingLines(pairs))
+    }
+
+    fn parse(&self) -> Vec<Pair> {
+        // Each of them can be read.
+        parse_mapping(&self.to_text()).unwrap_or_default()
+    }
+
+    /// Replaces the value of a key, or adds it.
+    fn set(&mut self, key: &str, value: String) {
+        let line = format!("{key}: {value}\n");
+        match self.0.iter_mut().find(|(known, _)| known == key) {
+            Some((_, source)) => *source = line,
+            None => self.0.push((key.to_string(), line)),
         }
     }
-    let pairs = sources.into_iter().map(|(key, source)| {
-        let parsed = parse_mapping(&source).ok().and_then(|mut it| it.pop());
-        parsed.unwrap_or_else(|| string_pair(key, &source))
-    });
-    Ok(pairs.collect())
+
+    fn to_text(&self) -> String {
+        self.0.iter().map(|(_, source)| source.as_str()).collect()
+    }
 }
 
 /// Returns the key that a line of a mapping begins with.
@@ -199,11 +235,17 @@ fn key_of(line: &str) -> Option<&str> {
     let (key, rest) = line.split_once(':')?;
     let is_key_character = |it: char| it.is_ascii_alphanumeric() || matches!(it, '_' | '-');
     let is_key = !key.is_empty() && key.chars().all(is_key_character) && !key.starts_with('-');
-    (is_key && (rest.is_empty() || rest.starts_with([' ', '\t']))).then_some(key)
+    let ends_key = rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n']);
+    (is_key && ends_key).then_some(key)
 }
 
-/// Takes what follows a key for a string.
-fn string_pair(key: String, source: &str) -> Pair {
+fn is_comment(line: &str) -> bool {
+    let line = trim(line);
+    line.is_empty() || line.starts_with('#')
+}
+
+/// Writes what follows a key as a string.
+fn string_line(key: &str, source: &str) -> String {
     let value = source.split_once(':').map_or("", |(_, value)| value);
     let lines: Vec<&str> = value
         .lines()
@@ -215,13 +257,8 @@ fn string_pair(key: String, source: &str) -> Pair {
         let text = text.strip_prefix(quote)?;
         Some(text.strip_suffix(quote).unwrap_or(text))
     });
-    let text = unquoted.unwrap_or(&text).to_string();
-    let written = write_text(&text, 2, Some(key.len() + 2));
-    Pair {
-        source: format!("{key}: {written}"),
-        value: Value::Text(text),
-        key,
-    }
+    let written = write_text(unquoted.unwrap_or(&text), 2, Some(key.len() + 2));
+    format!("{key}: {written}\n")
 }
 
 #[cfg(test)]
@@ -229,26 +266,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pairs_of_broken_yaml_are_made_out() {
-        let cases: [(&str, &[(&str, &str)]); 4] = [
+    fn lines_of_broken_yaml_are_made_out() {
+        let cases = [
             (
                 "summary: plover: silent\nkind: user",
-                &[("summary", "plover: silent"), ("kind", "user")],
+                "summary: \"plover: silent\"\nkind: user\n",
             ),
-            ("kind: user\nkind: project", &[("kind", "project")]),
-            ("summary: \"it is\n  late", &[("summary", "it is late")]),
+            ("kind: user\nkind: project\n", "kind: project\n"),
+            ("summary: \"it is\n  late\n", "summary: it is late\n"),
             (
-                "summary: @mara said\nx-note: [1",
-                &[("summary", "@mara said"), ("x-note", "[1")],
+                "# why\nsummary: @mara\nx: [1\n",
+                "# why\nsummary: \"@mara\"\nx: \"[1\"\n",
+            ),
+            (
+                "tags: [a, 5]\n\nx:\n  y: 1  # kept\n",
+                "tags: [a, 5]\n\nx:\n  y: 1  # kept\n",
             ),
         ];
         for (mapping, expected) in cases {
-            let pairs = read_pairs(mapping).unwrap();
-            let found = pairs
-                .iter()
-                .map(|it| (it.key.as_str(), it.value.as_text().unwrap()));
-            assert_eq!(found.collect::<Vec<_>>(), expected, "{mapping}");
+            let lines = MappingLines::split(mapping).unwrap();
+            assert_eq!(lines.to_text(), expected, "{mapping}");
+            assert!(!lines.parse().is_empty(), "{mapping}");
         }
-        assert!(read_pairs("- a: [\nkind: user").is_err());
+        assert!(MappingLines::split("- a: [\nkind: user").is_err());
     }
 }

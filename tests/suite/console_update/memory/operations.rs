@@ -153,14 +153,32 @@ fn refused_operation_says_why() {
 }
 
 #[test]
-fn operations_are_on_the_memory_tab_only() {
+fn operation_on_a_finding_is_about_its_item() {
+    let mut console = console_with_items(&["tea.md", "long.md"]);
+    console.press("Tab");
+    let number = console.model.agent.health.number;
+    let findings = vec![finding("tea.md"), finding("long.md")];
+    console.send(Msg::MemoryChecked(number, Ok(findings)));
+    console.press("j O");
+    console.type_line("keep");
+    console.press("Enter");
+    let line = console.model.input_line.clone().unwrap();
+    assert_eq!(line.text, "long.md");
+}
+
+#[test]
+fn operations_are_on_tabs_of_the_layout_only() {
     let mut console = fleet_with_layouts();
     console.select_agent("keeper");
     console.press("Enter O");
     assert_eq!(console.message_text(), "the memory is not read yet");
     console.press("Tab O");
+    assert_eq!(console.message_text(), "the memory is not read yet");
+    console.press("Tab O");
     assert!(
-        console.message_text().contains("on the Memory tab"),
+        console
+            .message_text()
+            .contains("on the Memory and Health tabs"),
         "{}",
         console.message_text()
     );

@@ -353,9 +353,11 @@ fn subject_of(model: &Model, argument: &ArgumentSpec) -> Option<String> {
         return agent.memory.subject_id().map(str::to_string);
     }
     let finding = agent.health.current_finding()?;
+    let path = finding.path.as_ref().and_then(|path| path.to_str());
+    let path = path.map(str::to_string);
     match argument.name {
-        "file" => Some(finding.path.as_ref()?.to_str()?.to_string()),
-        _ => finding.id.clone(),
+        "file" => path,
+        _ => finding.id.clone().or(path),
     }
 }
 
