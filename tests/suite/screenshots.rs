@@ -119,6 +119,12 @@ impl ScriptedConsole<'_> {
             run: String::new(),
             pending_messages: Vec::new(),
         };
+        // The fleet is in a directory of another name each time.
+        let place = show.model.rows.place("carrier-scout").unwrap();
+        show.model.rows.change(place, |row| {
+            let layout = row.layout.as_mut().unwrap();
+            layout.directory = "/srv/lighthouse/agents/carrier-scout/memory".into();
+        });
         show.observe_all();
         show.send(Msg::Fleet(FleetEvent::HostsChanged(
             engine
