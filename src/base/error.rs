@@ -75,9 +75,15 @@ pub struct Error {
     details: Vec<String>,
     hints: Vec<String>,
     may_be_full_disk: bool,
-    /// Boxed, because it is rare and large.
-    full_disk: Option<Box<FullDisk>>,
     is_host_lost: bool,
+    /// Boxed, because they are rare and large.
+    rare: Option<Box<RareFacts>>,
+}
+
+/// What few errors have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct RareFacts {
+    full_disk: Option<FullDisk>,
     reason: Option<&'static str>,
 }
 
@@ -102,9 +108,8 @@ impl Error {
             details: Vec::new(),
             hints: Vec::new(),
             may_be_full_disk: false,
-            full_disk: None,
             is_host_lost: false,
-            reason: None,
+            rare: None,
         }
     }
 
@@ -118,10 +123,11 @@ impl Error {
             describe_io_error(error)
         );
         Error {
-            full_disk: is_full.then(|| {
-                Box::new(FullDisk {
-                    path: path.to_path_buf(),
-                    is_quota,
+            rare: is_full.then(|| {
+                let path = path.to_path_buf();
+                Box::new(RareFacts {
+                    full_disk: Some(FullDisk { path, is_quota }),
+                    ..RareFacts::default()
                 })
             }),
             ..Error::new(ErrorKind::Host, message).with_full_disk(is_full)
@@ -165,7 +171,9 @@ impl Error {
     #[must_use]
     pub fn with_full_disk(mut self, may_be_full_disk: bool) -> Error {
         self.may_be_full_disk = may_be_full_disk;
-        self.full_disk = self.full_disk.filter(|_| may_be_full_disk);
+        if let Some(rare) = self.rare.as_mut().filter(|_| !may_be_full_disk) {
+            rare.full_disk = None;
+        }
         self
     }
 
@@ -186,13 +194,13 @@ impl Error {
     /// Sets the word that tells it from other errors of its kind.
     #[must_use]
     pub fn with_reason(mut self, reason: &'static str) -> Error {
-        self.reason = Some(reason);
+        self.rare.get_or_insert_default().reason = Some(reason);
         self
     }
 
     /// Returns the word that tells it from other errors of its kind, if it has one.
     pub fn reason(&self) -> Option<&'static str> {
-        self.reason
+        self.rare.as_ref()?.reason
     }
 
     /// Returns the kind.
@@ -207,7 +215,7 @@ impl Error {
 
     /// Returns the full disk, if that is the cause and it is one of this machine.
     pub fn full_disk(&self) -> Option<&FullDisk> {
-        self.full_disk.as_deref()
+        self.rare.as_ref()?.full_disk.as_ref()
     }
 
     /// Returns whether the cause is that a host, or a file system, did not answer or has another key.

@@ -233,6 +233,7 @@ pub(super) fn run(context: &mut CommandContext<'_>, args: &MemoryArgs) -> Comman
                 mode: found.mode,
                 results: found.results,
             })?;
+            context.print_note(format!("ranked by {}", found.mode));
             for error in &found.unread {
                 context.print_error(error.message());
             }

@@ -32,7 +32,7 @@ pub(super) struct StatusArgs {
     /// Shows only these agents
     #[arg(value_name = "AGENT")]
     pub(super) agents: Vec<String>,
-    /// Also exits with 1 if an agent is DRIFTED, NOSEP, MISSING or OVERSIZE
+    /// Also exits with 1 if an agent is DRIFTED, NOSEP, MISSING, ILL or OVERSIZE
     #[arg(long)]
     exit_code: bool,
     /// Prints each state as a line, then a line for each that changes, until it is stopped

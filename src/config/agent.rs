@@ -80,6 +80,15 @@ impl Agent {
         self.remote.as_ref().map(|remote| &remote.host)
     }
 
+    /// Returns what tells its memory of several files from others: the agent, the layout, and where it is;
+    /// none without one.
+    pub fn layout_memory_id(&self) -> Option<String> {
+        let layout = self.layout.as_ref()?;
+        let host = self.host().map(SshHost::authority).unwrap_or_default();
+        let directory = layout.directory.display();
+        Some(format!("{} {} {host}:{directory}", self.name, layout.name))
+    }
+
     /// Returns the extensions that its host may lack when files are replaced.
     pub fn accept_degraded(&self) -> &[SftpExtension] {
         self.remote.as_ref().map_or(&[], |it| &it.accept_degraded)

@@ -187,9 +187,10 @@ fn local_memories(agents: &[ResolvedAgent<'_>]) -> Vec<(u64, usize)> {
 fn has_memory(kind: SectionKind, slots: &KeySlots<'_>) -> bool {
     let is_set = |key: &&str| matches!(slots.get(key), Some(KeySlot::Set(..)));
     match kind {
-        SectionKind::LocalAgent => ["memory_file", "memory_dir"].iter().any(is_set),
+        SectionKind::LocalAgent => ["memory_file", "layout", "memory_dir"].iter().any(is_set),
         SectionKind::RemoteAgent => {
-            is_set(&"remote_host") && ["remote_memory", "memory_dir"].iter().any(is_set)
+            let mut memories = ["remote_memory", "layout", "memory_dir"].iter();
+            is_set(&"remote_host") && memories.any(is_set)
         }
         _ => false,
     }
@@ -715,7 +716,7 @@ impl ConfigReader<'_> {
         // An agent with a layout may lack a memory that is reset.
         let is_without_reset = ["layout", "memory_dir"]
             .iter()
-            .all(|key| is_given(slots, key))
+            .any(|key| is_given(slots, key))
             && !RESET_KEYS.iter().any(|key| is_given(slots, key));
         for doc in CONFIG_KEYS.iter().filter(|doc| doc.is_allowed_in(kind)) {
             let key = doc.name;

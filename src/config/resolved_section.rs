@@ -316,7 +316,10 @@ impl ResolvedSection {
     pub(super) fn to_agent(&self, name: &str, section_line: usize, kind: SectionKind) -> Agent {
         let layout = self.text("layout").zip(self.path("memory_dir"));
         // An agent whose baseline is missing by mistake is one that is reset.
-        let has_reset = layout.is_none() || RESET_KEYS.iter().any(|key| self.find(key).is_some());
+        let is_layout_meant = ["layout", "memory_dir"]
+            .iter()
+            .any(|key| self.find(key).is_some());
+        let has_reset = !is_layout_meant || RESET_KEYS.iter().any(|key| self.find(key).is_some());
         let remote = (kind == SectionKind::RemoteAgent).then(|| RemoteAccess {
             host: SshHost {
                 name: self.text("remote_host").unwrap_or_default(),

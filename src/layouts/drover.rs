@@ -212,7 +212,8 @@ impl Layout for DroverLayout {
             }
             "move" => {
                 let id = request.required("id")?;
-                operations::plan_move(files, id, &put_request(request)?, request)
+                let to_agent = request.value("to-agent");
+                operations::plan_move(files, id, &put_request(request)?, to_agent, request)
             }
             "repair" => {
                 let kind = request.value("kind").map(str::parse).transpose();
@@ -395,7 +396,19 @@ const OPERATIONS: &[OperationSpec] = &[
     OperationSpec {
         name: "move",
         title: "give an entry another scope",
-        arguments: &[ID, SCOPE, AGENT_ID, RUN_ID, CWD],
+        arguments: &[
+            ID,
+            SCOPE,
+            argument(
+                "to-agent",
+                "agent that gets the entry; else the one who asks, or its own",
+                ArgumentForm::Named,
+                false,
+            ),
+            AGENT_ID,
+            RUN_ID,
+            CWD,
+        ],
     },
     OperationSpec {
         name: "repair",

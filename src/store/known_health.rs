@@ -23,8 +23,9 @@ pub struct KnownHealth {
     pub worst: Option<String>,
 }
 
-/// The results of the last checks, by agent.
-pub type KnownHealthByAgent = BTreeMap<String, KnownHealth>;
+/// The results of the last checks, by [`Agent::layout_memory_id`](crate::config::Agent::layout_memory_id):
+/// another directory is another memory.
+pub type KnownHealthByMemory = BTreeMap<String, KnownHealth>;
 
 impl KnownHealth {
     /// Counts the findings of a check.
@@ -77,6 +78,6 @@ impl KnownHealth {
 }
 
 /// Parses the kept results; text that is none has none.
-pub fn parse_known_health(text: &[u8]) -> KnownHealthByAgent {
+pub fn parse_known_health(text: &[u8]) -> KnownHealthByMemory {
     serde_json::from_slice(text).unwrap_or_default()
 }

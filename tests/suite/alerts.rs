@@ -15,13 +15,14 @@ use memory_shepherd::base::error::{Error, ErrorKind};
 use memory_shepherd::engine::{
     Engine, EngineSetup, Hold, HolderLock, HolderLockKind, RunReport, State, Trigger, UndoMode,
 };
+use memory_shepherd::layouts::OperationRequest;
 use memory_shepherd::transport::{FailureCause, SingleTransport, TransportError};
 use memory_shepherd::unattended::alerts::{
     AlertChannel, AlertEnvironment, DeliveryReport, raise_and_deliver,
 };
 use memory_shepherd::unattended::schedule::{ScheduleAction, ScheduleChange, change_schedule};
 
-use super::world::{BASELINE, InterposingTransport, TestClock, TransportCall, World};
+use super::world::{BASELINE, InterposingTransport, TestClock, TransportCall, World, apply_plan};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
@@ -785,4 +786,16 @@ fn error_of_health_is_alerted_until_it_is_gone() {
     assert!(check().is_empty());
     fs::write(notes.join("tea.md"), "").unwrap();
     assert_eq!(check(), ["health-worse keeper"]);
+    // An operation that leaves the error alone is no end of it.
+    let engine = alerted.world.engine();
+    fs::write(notes.join("oolong.md"), "oolong\n").unwrap();
+    let request = OperationRequest {
+        operation: "keep".to_string(),
+        arguments: [("note".to_string(), vec!["oolong.md".to_string()])].into(),
+        now: engine.clock().now(),
+    };
+    let planned = engine.layouts().plan("keeper", &request, false).unwrap();
+    let ran = apply_plan(&engine, &planned.plan);
+    assert_eq!(ran.report.worst_kind(), None);
+    assert!(check().is_empty());
 }

@@ -404,6 +404,26 @@ fn move_changes_scope_and_directory() {
 }
 
 #[test]
+fn move_gives_an_entry_to_another_agent() {
+    let entries = Entries::new();
+    let to_w = ["move", OTHER_ID, "--scope", "agent", "--to-agent", "w"];
+    let (code, refused) = entries.json(&[&to_w[..], &["--agent-id", "w"]].concat());
+    assert_eq!(
+        (code, &refused["error"]["reason"]),
+        (Some(1), &json!("not_owned"))
+    );
+    let (code, moved) = entries.json(&to_w);
+    assert_eq!(
+        (code, &moved["outcome"]),
+        (Some(0), &json!("moved")),
+        "{moved}"
+    );
+    assert!(entries.path("agents/w", OTHER_ID).exists());
+    assert!(!entries.path("agents/v", OTHER_ID).exists());
+    assert_eq!(entries.json(&["show", OTHER_ID]).1["agent_id"], "w");
+}
+
+#[test]
 fn looking_and_failing_change_nothing() {
     let entries = Entries::new();
     let target = entries.root().join("target");

@@ -125,3 +125,24 @@ fn operation_makes_a_check_due() {
     apply_plan(&engine, &planned.plan);
     assert_eq!(observe(&engine, "web").state, State::Layout);
 }
+
+#[test]
+fn result_of_another_time_or_place_does_not_count() {
+    let mut world = world_with_layout_agent();
+    write_note(&world, "empty.md", "");
+    world.reset();
+    assert_eq!(observe(&world.engine(), "keeper").state, State::Ill);
+    // The clock was ahead at that check.
+    write_note(&world, "empty.md", "full\n");
+    world.clock.set_back(60 * MINUTE);
+    assert_eq!(observe(&world.engine(), "keeper").state, State::Layout);
+    assert_eq!(observe(&world.engine(), "keeper").state, State::Layout);
+    let other = world.root.join("other");
+    fs::create_dir(&other).unwrap();
+    fs::write(other.join("empty.md"), "").unwrap();
+    world.add_agent(
+        "keeper",
+        &format!("layout = notes\nmemory_dir = {}", other.display()),
+    );
+    assert_eq!(observe(&world.engine(), "keeper").state, State::Ill);
+}

@@ -80,7 +80,7 @@ fn files_are_found_with_and_without_the_index() {
             (file.collection.as_str(), file.title.as_str()),
             ("new", "the harbour opens at noon")
         );
-        assert_eq!(file.text.lines[0].hits, [21..25]);
+        assert_eq!(file.text.lines[0].hits[0], 21..25);
     }
     assert_eq!(
         read_tree(&world.agent_directory("keeper")),

@@ -502,7 +502,11 @@ impl WatchLoop {
         let now = self.watch.context.clock().instant();
         match message {
             FleetMessage::Stop => return false,
-            FleetMessage::ReadRequested(names) => self.read_now(names, now),
+            FleetMessage::ReadRequested(names) => {
+                self.watch.health.expire(&names);
+                self.read_now(names, now);
+                self.start_health_checks();
+            }
             FleetMessage::HealthChecked(changed) => {
                 self.is_checking_health = false;
                 if !changed.is_empty() {

@@ -2,7 +2,7 @@
 //! observations of all processes. A check reads all files of a memory, so an observation only takes the
 //! last result.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use chrono::{DateTime, Duration, FixedOffset};
@@ -14,7 +14,7 @@ use crate::config::Agent;
 use crate::engine::context::Context;
 use crate::layouts::HealthFinding;
 use crate::store::holds::Hold;
-use crate::store::known_health::{KnownHealth, KnownHealthByAgent, parse_known_health};
+use crate::store::known_health::{KnownHealth, KnownHealthByMemory, parse_known_health};
 use crate::transport::Reachability;
 
 /// How long the result of a check is used.
@@ -22,6 +22,9 @@ const CHECK_INTERVAL: Duration = Duration::minutes(10);
 
 /// How long a check is not repeated that could not read the memory.
 const FAILED_CHECK_INTERVAL: Duration = Duration::minutes(1);
+
+/// Age of results that are removed: no process has checked the memory for so long.
+const MAX_RESULT_AGE: Duration = Duration::days(30);
 
 /// Checks memories of several files.
 pub struct MemoryHealth {
@@ -35,9 +38,11 @@ pub struct MemoryHealth {
 struct CheckResults {
     /// Whether the kept results were read.
     is_loaded: bool,
-    known: KnownHealthByAgent,
+    known: KnownHealthByMemory,
     /// The checks that failed after the last result, with their times.
     failed: HashMap<String, (DateTime<FixedOffset>, String)>,
+    /// The memories whose results an operator does not trust any more.
+    expired: HashSet<String>,
 }
 
 /// What is known of the health of a memory.
@@ -93,15 +98,26 @@ impl MemoryHealth {
         self.keep(due.into_iter().zip(found.iter().map(Result::as_ref)), now)
     }
 
+    /// Makes checks of these agents due.
+    pub(in crate::engine) fn expire(&self, agents: &[String]) {
+        let config = self.context.config();
+        let agents = agents.iter().filter_map(|name| config.agent(name));
+        let mut results = self.results();
+        results
+            .expired
+            .extend(agents.filter_map(Agent::layout_memory_id));
+    }
+
     /// Returns what is known without a check.
-    pub(in crate::engine) fn facts(&self, agent: &str) -> MemoryHealthFacts {
+    pub(in crate::engine) fn facts(&self, agent: &Agent) -> MemoryHealthFacts {
+        let id = agent.layout_memory_id().unwrap_or_default();
         let mut results = self.results();
         if !results.is_loaded {
             self.load(&mut results);
         }
         MemoryHealthFacts {
-            known: results.known.get(agent).cloned(),
-            failure: results.failed.get(agent).map(|(_, why)| why.clone()),
+            known: results.known.get(&id).cloned(),
+            failure: results.failed.get(&id).map(|(_, why)| why.clone()),
         }
     }
 
@@ -110,14 +126,18 @@ impl MemoryHealth {
     }
 
     fn is_due(&self, agent: &Agent, now: DateTime<FixedOffset>) -> bool {
+        let id = agent.layout_memory_id().unwrap_or_default();
         let results = self.results();
         let is_old = |time: DateTime<FixedOffset>, interval| {
             now - time >= interval || time > now + MAX_CLOCK_LEAD
         };
-        if let Some((failed_at, _)) = results.failed.get(&agent.name) {
+        if results.expired.contains(&id) {
+            return true;
+        }
+        if let Some((failed_at, _)) = results.failed.get(&id) {
             return is_old(*failed_at, FAILED_CHECK_INTERVAL);
         }
-        let Some(known) = results.known.get(&agent.name) else {
+        let Some(known) = results.known.get(&id) else {
             return true;
         };
         let checked_at = known.checked_at;
@@ -133,7 +153,15 @@ impl MemoryHealth {
         let text = self.context.holds().read(Hold::Health);
         // Without the kept results, all checks are due.
         let text = text.ok().flatten().unwrap_or_default();
-        merge(&mut results.known, parse_known_health(&text));
+        let limit = self.context.clock().now() + MAX_CLOCK_LEAD;
+        for (id, health) in parse_known_health(&text) {
+            let known = results.known.get(&id);
+            let is_newer = known.is_none_or(|known| known.checked_at < health.checked_at);
+            // A clock that was ahead must not hide later checks.
+            if is_newer && health.checked_at <= limit {
+                results.known.insert(id, health);
+            }
+        }
     }
 
     /// Keeps the results of checks. Returns the agents about whom something else is known now. A lost
@@ -144,59 +172,51 @@ impl MemoryHealth {
         now: DateTime<FixedOffset>,
     ) -> Vec<String> {
         let mut changed = Vec::new();
-        let mut new = KnownHealthByAgent::new();
+        let mut new = KnownHealthByMemory::new();
         let mut results = self.results();
         for (agent, found) in checked {
-            let name = &agent.name;
+            let id = agent.layout_memory_id().unwrap_or_default();
+            results.expired.remove(&id);
             match found {
                 Ok(findings) => {
                     let health = KnownHealth::of_findings(findings, now);
-                    let had_failed = results.failed.remove(name).is_some();
-                    let known = results.known.get(name);
+                    let had_failed = results.failed.remove(&id).is_some();
+                    let known = results.known.get(&id);
                     if had_failed || known.is_none_or(|it| !it.has_same_result(&health)) {
-                        changed.push(name.clone());
+                        changed.push(agent.name.clone());
                     }
-                    new.insert(name.clone(), health);
+                    new.insert(id, health);
                 }
                 Err(error) if error.is_host_lost() => {}
                 Err(error) => {
                     let failed = (now, error.to_line());
-                    let known = results.failed.insert(name.clone(), failed);
+                    let known = results.failed.insert(id, failed);
                     if known.is_none() {
-                        changed.push(name.clone());
+                        changed.push(agent.name.clone());
                     }
                 }
             }
         }
-        merge(&mut results.known, new.clone());
+        results.known.extend(new.clone());
         drop(results);
         if !new.is_empty() && self.context.archive().is_begun() {
             // The next check keeps its result again.
-            let _ = self.write(new);
+            let _ = self.write(new, now);
         }
         changed
     }
 
-    fn write(&self, new: KnownHealthByAgent) -> Result<()> {
+    fn write(&self, new: KnownHealthByMemory, now: DateTime<FixedOffset>) -> Result<()> {
         let mut lock = self.context.holds().lock(Hold::Health)?;
         let mut all = parse_known_health(&lock.read()?.unwrap_or_default());
-        merge(&mut all, new);
-        all.retain(|agent, _| self.context.config().agent(agent).is_some());
+        all.extend(new);
+        // Of memories that no config names any more.
+        all.retain(|_, health| now - health.checked_at < MAX_RESULT_AGE);
         let text = serde_json::to_vec(&all).unwrap_or_default();
         lock.replace(Some(&text))
     }
 
     fn results(&self) -> MutexGuard<'_, CheckResults> {
         self.results.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Adds results; of two about one agent, the newer counts.
-fn merge(known: &mut KnownHealthByAgent, new: KnownHealthByAgent) {
-    for (agent, health) in new {
-        let is_newer = |it: &KnownHealth| it.checked_at <= health.checked_at;
-        if known.get(&agent).is_none_or(is_newer) {
-            known.insert(agent, health);
-        }
     }
 }

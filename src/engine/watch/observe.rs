@@ -604,7 +604,7 @@ impl Observer {
         let Some(layout) = &agent.layout else {
             return;
         };
-        let MemoryHealthFacts { known, failure } = self.health.facts(&agent.name);
+        let MemoryHealthFacts { known, failure } = self.health.facts(agent);
         observation.health = known.clone();
         if agent.reset.is_none() && !observation.is_directory {
             // What is known is of another time.

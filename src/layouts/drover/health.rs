@@ -68,7 +68,7 @@ const AGENT_MISMATCH: Check = check(
     "agent-mismatch",
     Warning,
     "the agent of the directory does not see the entry",
-    "`repair` it, or move the entry to its agent",
+    "`repair` it, or `move` it with to-agent, if it is this agent's",
 );
 const RUN_MISMATCH: Check = check(
     "run-mismatch",

@@ -336,6 +336,7 @@ pub fn plan_move(
     files: &MemoryFiles,
     id: &str,
     to: &PutRequest,
+    to_agent: Option<&str>,
     operation: &OperationRequest,
 ) -> Result<PlannedOperation, PlanFailure> {
     let store = Store::load_whole(files)?;
@@ -345,12 +346,13 @@ pub fn plan_move(
     let kept = |given: &Option<String>, own: &Option<String>, is_needed: bool| {
         given.clone().or_else(|| own.clone().filter(|_| is_needed))
     };
+    let given_agent = to_agent.map(str::to_string).or_else(|| to.agent_id.clone());
     let request = PutRequest {
         scope: to.scope,
         kind: entry.kind.as_str().to_string(),
         summary: entry.summary.clone(),
         body: entry.body.clone(),
-        agent_id: kept(&to.agent_id, &entry.agent_id, to.scope != Scope::Global),
+        agent_id: kept(&given_agent, &entry.agent_id, to.scope != Scope::Global),
         run_id: kept(&to.run_id, &entry.run_id, to.scope == Scope::Run),
         tags: entry.tags.clone(),
         id: Some(id.to_string()),

@@ -31,7 +31,7 @@ pub fn plan_repair(
     request: &RepairRequest<'_>,
 ) -> Result<PlannedOperation, PlanFailure> {
     let store = Store::load_whole(files)?;
-    let file = find_file(&store, request.file)?;
+    let file = find_file(&store, files.root(), request.file)?;
     let (entry, bytes, reason) = match &file.entry {
         Ok(entry) => {
             check_may_change(entry, None, "repair", None)?;
@@ -80,13 +80,19 @@ pub fn plan_repair(
 }
 
 /// Finds the file that a repair is about.
-fn find_file<'s>(store: &'s Store, wanted: &str) -> Result<&'s EntryFile, PlanFailure> {
-    let is_named = |file: &&EntryFile| file.path == Path::new(wanted) || file.name_id == wanted;
+fn find_file<'s>(
+    store: &'s Store,
+    root: &Path,
+    wanted: &str,
+) -> Result<&'s EntryFile, PlanFailure> {
+    let path = Path::new(wanted);
+    let path = path.strip_prefix(root).unwrap_or(path);
+    let is_named = |file: &&EntryFile| file.path == path || file.name_id == wanted;
     let named: Vec<&EntryFile> = store.files.iter().filter(is_named).collect();
     match named[..] {
         [] => Err(refuse(
             "not_found",
-            format!("no file '{wanted}' to repair."),
+            format!("no file '{wanted}' with the name of an entry to repair."),
         )),
         [file] => Ok(file),
         _ => {

@@ -243,7 +243,7 @@ pub fn read_listed(
     place: &Place,
     listed: Vec<ListedFile>,
 ) -> (Vec<EntryFile>, Vec<UnreadFile>) {
-    let read: Vec<Result<Option<EntryFile>, UnreadFile>> = if files.local_root().is_some() {
+    let read: Vec<Result<Option<EntryFile>, Box<UnreadFile>>> = if files.local_root().is_some() {
         map_on_processors(listed, || {
             |file: ListedFile| {
                 let content = files.read_all(&[(&file.path, &file.metadata)]).pop();
@@ -261,7 +261,7 @@ pub fn read_listed(
     for result in read {
         match result {
             Ok(entry) => entries.extend(entry),
-            Err(file) => unread.push(file),
+            Err(file) => unread.push(*file),
         }
     }
     (entries, unread)
@@ -271,10 +271,10 @@ fn to_entry_file(
     place: &Place,
     file: ListedFile,
     content: Result<Option<Vec<u8>>>,
-) -> Result<Option<EntryFile>, UnreadFile> {
+) -> Result<Option<EntryFile>, Box<UnreadFile>> {
     let content = match content {
         Ok(content) => content,
-        Err(error) => return Err(UnreadFile { file, error }),
+        Err(error) => return Err(Box::new(UnreadFile { file, error })),
     };
     Ok(content.map(|bytes| EntryFile {
         entry: parse_entry(&bytes, place),

@@ -18,8 +18,8 @@ use crate::console::model::targets::subject_baseline;
 use crate::console::model::visible_text::{scroll_text, text_height};
 use crate::console::screen::Screen;
 use crate::console::screens::archives::state::{
-    ArchiveSearchRequest, ArchivesPage, EntryComparisonRequest, EntryComparisonView, EntryText,
-    EntryTextRequest, FoundRows, NO_ENTRY_REASON, RowLimit,
+    ArchiveRow, ArchiveSearchRequest, ArchivesPage, EntryComparisonRequest, EntryComparisonView,
+    EntryText, EntryTextRequest, FoundRows, NO_ENTRY_REASON, RowLimit,
 };
 use crate::console::screens::reset::state::PlanRequest;
 use crate::console::text::{ComparedTexts, PreparedText, TextLine};
@@ -253,6 +253,11 @@ pub fn check_text(model: &Model) -> Result<(), String> {
 
 /// Checks that the chosen lines of the text can be inserted into a baseline.
 pub fn check_promotion(model: &Model) -> Result<(), String> {
+    let is_file = matches!(model.archives.current_row(), Some(ArchiveRow::File(_)));
+    require(
+        !is_file,
+        "a file of a memory of several files has no baseline",
+    )?;
     require(
         subject_baseline(model).is_some(),
         "the agent left the config, and no baseline is its own",

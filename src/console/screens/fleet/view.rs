@@ -687,6 +687,9 @@ fn next_step_hint(model: &Model, row: &AgentRow, observation: &Observation) -> S
         State::Error => {
             format!("{plan} plans a reset and shows what happens to the existing file.")
         }
+        State::Missing if row.baseline.is_none() => {
+            "Create the directory, or correct memory_dir in the config.".to_string()
+        }
         State::Missing => format!("{plan} plans to create it from the baseline."),
         State::Oversize if !observation.hidden_conditions().contains(&State::Behind) => {
             format!("{plan} plans a reset that archives its notes, {diff} shows the diff.")
@@ -705,8 +708,8 @@ fn next_step_hint(model: &Model, row: &AgentRow, observation: &Observation) -> S
             format!("{diff} shows the diff, {diff} then {tab} the notes; {plan} plans a reset.")
         }
         State::Ill => {
-            let (open, tab) = (key(Command::OpenSelected), key(Command::NextTab));
-            format!("{open} then {tab} shows each finding of its health, and what to do.")
+            let open = key(Command::OpenSelected);
+            format!("{open} and the tab Health show each finding, and what to do.")
         }
         State::Layout => {
             let open = key(Command::OpenSelected);

@@ -17,7 +17,6 @@ use crate::config::{Agent, AgentLayout};
 use crate::engine::layout_memory::LayoutMemory;
 use crate::engine::records::ArchiveSearch;
 use crate::layouts::SearchableFile;
-use crate::store::address::host_name;
 use crate::store::file::lock::{self, ArchiveLock};
 
 /// Number of files that are read at once.
@@ -108,7 +107,7 @@ impl ArchiveSearch {
         let memory = self.context.open_layout_memory(agent)?;
         let mut files = memory.texts()?;
         files.sort_by_key(|file| Reverse(file.metadata.stamp.modified));
-        let key = memory_key(agent, layout);
+        let key = agent.layout_memory_id().unwrap_or_default();
         let listed: Vec<ListedItem> = files.iter().map(listed_item).collect();
         self.change_index(|index| index.forget_absent_items(&key, &listed));
         let filter = &request.query.filter;
@@ -315,17 +314,6 @@ impl SearchedMemory<'_> {
             .filter_map(|(number, text)| Some((number, text?)));
         Ok(texts.collect())
     }
-}
-
-/// Returns what the index knows a memory by: another directory is another memory.
-fn memory_key(agent: &Agent, layout: &AgentLayout) -> String {
-    let directory = layout.directory.display();
-    format!(
-        "{} {} {}:{directory}",
-        agent.name,
-        layout.name,
-        host_name(agent)
-    )
 }
 
 fn listed_item(file: &SearchableFile) -> ListedItem {

@@ -94,7 +94,13 @@ impl FoundStates<'_> {
         let found = std::mem::take(&mut *found).into_iter();
         let found = found.map(|seen| StateNote::Seen { seen, observer });
         let time = self.runs.context.clock().now();
-        let left = results.iter().filter_map(|result| {
+        // What the checks of a memory of several files found holds after a run as before.
+        let has_layout = |name: &str| {
+            let agent = self.runs.context.agent(name);
+            agent.is_ok_and(|agent| agent.layout.is_some())
+        };
+        let known = results.iter().filter(|result| !has_layout(&result.agent));
+        let left = known.filter_map(|result| {
             let agent = result.agent.clone();
             match (operation, result.outcome) {
                 (Operation::Reset, Outcome::Ok | Outcome::Unchanged) => {
