@@ -65,12 +65,19 @@ impl DirectMemory<'_> {
         create_directory(&directory, Mode::RWXU)?;
         let engine = self.engine(&directory)?;
         let applied = self.apply_with(&engine, request);
-        // What a failed run has left unfinished is recovered from there by the next write.
-        if is_settled(&engine)? {
+        if !engine.runs().has_open_turn(AGENT) {
             drop(engine);
             close_journal(&directory)?;
+            return applied;
         }
-        applied
+        // What a run has left unfinished is recovered from there by the next write.
+        applied?;
+        let message = format!(
+            "a file is changed, but another program may still write its old content; the next write settles \
+             it, from {}",
+            directory.display()
+        );
+        Err(Error::new(ErrorKind::Partial, message).into())
     }
 
     /// Returns what an operation would do.
@@ -124,8 +131,8 @@ impl DirectMemory<'_> {
             let engine = self.engine(&directory)?;
             let stop = AtomicBool::new(false);
             let agents = [AGENT.to_string()];
-            let has_journal = !is_settled(&engine)?;
-            let recovered = engine
+            let had_open_turn = engine.runs().has_open_turn(AGENT);
+            engine
                 .runs()
                 .recover_interrupted_turns(&agents, &stop, &mut |_| {})?
                 .into_result()?;
@@ -135,8 +142,8 @@ impl DirectMemory<'_> {
                 let age = changed.ok().map(|it| now - DateTime::<Utc>::from(it));
                 age.is_some_and(|age| age > MIN_LEFT_AGE)
             };
-            let is_done = has_journal || !recovered.is_empty() || is_old();
-            if is_done && is_settled(&engine)? {
+            // Without a turn, a process may be about to begin one.
+            if !engine.runs().has_open_turn(AGENT) && (had_open_turn || is_old()) {
                 drop(engine);
                 close_journal(&directory)?;
             }
@@ -168,12 +175,6 @@ impl DirectMemory<'_> {
             layouts: self.layouts,
         }))
     }
-}
-
-/// Whether no run has left anything unfinished.
-fn is_settled(engine: &Engine) -> Result<bool> {
-    let unfinished = engine.runs().unrecorded_turns(&[AGENT.to_string()])?;
-    Ok(unfinished.is_empty())
 }
 
 /// Removes the directory of a run that has ended. Bytes that another program wrote while the run

@@ -17,7 +17,7 @@ fn test_env() -> ConfigEnvironment {
         uid: 1000,
         layouts: vec![LayoutKeys {
             name: "notes",
-            keys: &[],
+            keys: &["memory_ref", "state_dir"],
         }],
         ..ConfigEnvironment::bare("/cwd")
     }

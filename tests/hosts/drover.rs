@@ -102,7 +102,8 @@ fn assert_shown(entries: &RemoteEntries, odd: &OddFile) {
 fn apply_and_undo(entries: &RemoteEntries, odd: &OddFile, operation: &[&str]) -> bool {
     let what = format!("{}, {}", odd.name, operation[0]);
     let (before, tree) = (snapshot_tree(&entries.root), read_tree(&entries.root));
-    let is_refused = operation == MOVE && odd.move_refusal.is_some();
+    let is_refused = (operation == PUT && odd.seen.is_err())
+        || (operation == MOVE && odd.move_refusal.is_some());
     let planned = entries.memory(&[&["plan"], operation, &["--json"]].concat());
     assert!(snapshot_tree(&entries.root) == before, "{what}");
     let code = planned.status.code();
@@ -134,7 +135,11 @@ fn odd_entry_on_a_host_is_shown_and_undone() {
         assert_shown(&entries, &odd);
         assert!(snapshot_tree(&entries.root) == before, "{}", odd.name);
         let changes = [PUT, MOVE, FORGET].map(|it| apply_and_undo(&entries, &odd, it));
-        let expected = [true, odd.move_refusal.is_none(), odd.seen.is_ok()];
+        let expected = [
+            odd.seen.is_ok(),
+            odd.move_refusal.is_none(),
+            odd.seen.is_ok(),
+        ];
         assert_eq!(changes, expected, "{}", odd.name);
     }
 }

@@ -176,10 +176,14 @@ fn writes_to_an_odd_file_lose_nothing_else() {
         };
         let before_others = others(&entries);
         let (_, put) = entries.json(&on_odd(PUT));
-        let outcome = if is_seen { "updated" } else { "created" };
-        assert_eq!(put["outcome"], outcome, "{name}: {put}");
-        assert_eq!(code(&entries.run(&["health"])), Some(0), "{name}");
-        assert_eq!(others(&entries), before_others, "{name}");
+        if is_seen {
+            assert_eq!(put["outcome"], "updated", "{name}: {put}");
+            assert_eq!(code(&entries.run(&["health"])), Some(0), "{name}");
+            assert_eq!(others(&entries), before_others, "{name}");
+        } else {
+            assert_eq!(put["error"]["reason"], "io", "{name}: {put}");
+            assert!(read_tree(entries.root()) == before, "{name}");
+        }
 
         let entries = odd_entries();
         let moved = entries.run(&on_odd(MOVE));
@@ -217,7 +221,8 @@ fn operations_on_an_odd_file_are_undone_exactly() {
             let what = format!("{}, {}", odd.name, operation[0]);
             let ran = web.memory(&[&["apply"], &on_odd(operation)[..]].concat());
             let is_changed = read_tree(web.entries.root()) != before;
-            let is_refused = operation == MOVE && odd.move_refusal.is_some();
+            let is_refused = (operation == PUT && odd.seen.is_err())
+                || (operation == MOVE && odd.move_refusal.is_some());
             let is_idle = operation == FORGET && odd.seen.is_err();
             assert_eq!(code(&ran), Some(i32::from(is_refused)), "{what}: {ran:?}");
             assert_eq!(is_changed, !is_refused && !is_idle, "{what}");

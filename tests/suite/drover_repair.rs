@@ -2,12 +2,13 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::time::UNIX_EPOCH;
 
 use serde_json::{Value, json};
 
-use crate::drover::{AGENT_ID, Entries, GLOBAL_ID, OTHER_ID};
+use crate::drover::{AGENT_ID, Entries, GLOBAL_ID, OTHER_ID, RUN_ID};
 use crate::edited_files::read_tree;
-use crate::odd_entries::BODY;
+use crate::odd_entries::{BODY, entry_text};
 
 const NEW_ID: &str = "01HF7YAT00FFFFFFFFFFFFFFFF";
 
@@ -41,9 +42,9 @@ fn repaired_file_is_seen_and_keeps_its_body() {
         ),
         (
             "yaml",
-            format!("---\n{mapping}summary: again\n---\n\n{BODY}\n"),
+            format!("---\n{mapping}summary: s\n---\n\n{BODY}\n"),
             &[],
-            json!("again"),
+            json!("s"),
         ),
         (
             "id",
@@ -53,7 +54,7 @@ fn repaired_file_is_seen_and_keeps_its_body() {
         ),
         (
             "scope",
-            format!("---\n{mapping}scope: all\n---\n\n{BODY}\n"),
+            format!("---\n{mapping}scope: Agent\n---\n\n{BODY}\n"),
             &[],
             json!("s"),
         ),
@@ -138,20 +139,71 @@ fn misplaced_file_is_moved_as_it_is() {
 }
 
 #[test]
+fn repair_shows_no_file_to_more_agents() {
+    let entries = Entries::new();
+    // Its directory is that of all agents; what it says of itself counts.
+    let lines = "id: 7\nkind: user\nsummary: s\nscope: Agent\nagentId: w\ncreatedAt: 5\n";
+    let text = format!("---\n{lines}# why\nx-note: kept\n---\nb\n");
+    let path = entries.write_text("global", NEW_ID, &text);
+    let (code, repaired) = repair(&entries, &[]);
+    assert_eq!(code, Some(0), "{repaired}");
+    assert!(!path.exists());
+    let written = fs::read_to_string(entries.path("agents/w", NEW_ID)).unwrap();
+    let kept = format!("id: {NEW_ID}\nkind: user\nsummary: s\nscope: agent\nagentId: w\n");
+    assert!(written.contains(&kept), "{written}");
+    assert!(written.contains("# why\nx-note: kept\n"), "{written}");
+}
+
+#[test]
+fn moved_file_says_whose_it_is() {
+    let entries = Entries::new();
+    let lines = "kind: user\nsummary: s\nscope: run\nrunId: r1\ncreatedAt: 5\n";
+    let text = format!("---\nid: {NEW_ID}\n{lines}---\nb\n");
+    let path = write_faulty(&entries, &text);
+    let (code, repaired) = repair(&entries, &[]);
+    assert_eq!(code, Some(0), "{repaired}");
+    assert!(!path.exists());
+    // Only the directory said which agent's it is.
+    let written = fs::read_to_string(entries.path("runs/r1", NEW_ID)).unwrap();
+    assert_eq!(
+        written,
+        format!("---\nid: {NEW_ID}\n{lines}agentId: w\n---\nb\n")
+    );
+
+    let path = entries.write_text("global", NEW_ID, &text);
+    fs::remove_file(entries.path("runs/r1", NEW_ID)).unwrap();
+    let (code, refused) = repair(&entries, &[]);
+    assert_eq!(
+        (code, &refused["error"]["reason"]),
+        (Some(1), &json!("invalid_scope")),
+        "{refused}"
+    );
+    assert!(path.exists());
+}
+
+#[test]
 fn repair_is_refused_where_only_the_operator_knows() {
     let taken = format!("---\nid: {AGENT_ID}\nkind: user\nsummary: s\ncreatedAt: 5\n---\nb\n");
-    let cases: [(&[u8], &str); 5] = [
-        (b"---\nsummary: s\n---\nb\n", "has no kind (id): give one"),
+    let cases: [(&[u8], &str); 7] = [
+        (b"---\nsummary: s\n---\nb\n", "has no kind (id); give one"),
         (
             b"---\nkind: user\n---\nb\n",
-            "has no summary (id): give one",
+            "has no summary (id); give one",
+        ),
+        (
+            b"---\nkind: user\nsummary: s\nscope: all\n---\nb\n",
+            "has no scope that can be read",
+        ),
+        (
+            b"---\nkind: user\nsummary: s\nsummary: t\n---\nb\n",
+            "edit it by hand",
         ),
         (b"---\n- [\n---\nb\n", "edit it by hand"),
         (
             b"---\nkind: user\nsummary: \xff\n---\nb\n",
             "is not valid UTF-8",
         ),
-        (taken.as_bytes(), "exists, so that two files would hold"),
+        (taken.as_bytes(), "has the id"),
     ];
     for (bytes, why) in cases {
         let entries = Entries::new();
@@ -175,6 +227,40 @@ fn repair_is_refused_where_only_the_operator_knows() {
 }
 
 #[test]
+fn operations_lose_nothing_that_agents_do_not_see() {
+    let put_global = "put --scope global --kind user --summary t --body b --id";
+    let put_global = format!("{put_global} {NEW_ID}");
+    let forget = format!("forget {NEW_ID} --agent-id w");
+    let move_ = format!("move {NEW_ID} --scope run --run-id r1 --agent-id w");
+    let lines = "kind: user\nsummary: s\n";
+    let of_v = entry_text(NEW_ID, &format!("scope: agent\n{lines}agentId: v\n"));
+    let of_w = entry_text(NEW_ID, &format!("scope: agent\n{lines}agentId: w\n"));
+    // An anchor that is written again without its name leaves an unknown key without a value.
+    let alias = entry_text(NEW_ID, "kind: user\nsummary: &name s\nx-note: *name\n");
+    let (unseen, dangling) = ([("global", "no entry")], [("global", alias.as_str())]);
+    let shared = [("agents/w", of_w.as_str()), ("agents/v", of_v.as_str())];
+    let cases = [
+        (&unseen[..], &put_global, "do not see it"),
+        (&dangling, &put_global, "would not see"),
+        (&shared, &forget, "different agent"),
+        (&shared, &move_, "different agent"),
+    ];
+    for (files, arguments, why) in cases {
+        let entries = Entries::new();
+        for (directory, text) in files {
+            entries.write_text(directory, NEW_ID, text);
+        }
+        let before = read_tree(entries.root());
+        let arguments: Vec<&str> = arguments.split(' ').collect();
+        let (code, refused) = entries.json(&arguments);
+        assert_eq!(code, Some(1), "{refused}");
+        let said = refused["error"]["message"].as_str().unwrap();
+        assert!(said.contains(why), "{said}");
+        assert_eq!(read_tree(entries.root()), before);
+    }
+}
+
+#[test]
 fn prune_removes_only_runs_that_are_old() {
     let entries = Entries::new();
     // Entries are from a day before now; one of this run has been replaced since.
@@ -185,6 +271,15 @@ fn prune_removes_only_runs_that_are_old() {
         "scope: run\nkind: user\nsummary: s\nrunId: r2\n",
     );
     entries.write("runs/r2", NEW_ID, kept);
+    // What agents do not see, and what is another's, stays.
+    let unseen = entries.write_text("runs/r1", NEW_ID, "no entry");
+    let file = fs::File::options().write(true).open(unseen).unwrap();
+    file.set_modified(UNIX_EPOCH).unwrap();
+    entries.write(
+        "runs/r1",
+        OTHER_ID,
+        "scope: agent\nkind: user\nsummary: s\nagentId: v\n",
+    );
     let before = read_tree(entries.root());
     let (code, nothing) = entries.json(&["prune", "--days", "2"]);
     assert_eq!((code, &nothing["outcome"]), (Some(0), &json!("unchanged")));
@@ -201,7 +296,7 @@ fn prune_removes_only_runs_that_are_old() {
         .filter(|path| !after.contains_key(*path))
         .collect();
     assert!(
-        gone.iter().all(|path| path.starts_with("runs/r1")) && !gone.is_empty(),
+        gone == [&PathBuf::from(format!("runs/r1/{RUN_ID}.md"))],
         "{gone:?}"
     );
     assert_eq!(entries.json(&["prune", "--days", "0"]).0, Some(2));

@@ -168,7 +168,7 @@ macro_rules! command_rows {
                 _ if agent::check_marked_lines(model) => agent::prompt_save_path(model);
             ChooseSortOrder        "sort"           ""                   Selection     &[Fleet], ["s"], "Choose the sort order":
                 _ => model.overlay = Some(Overlay::palette("sort "));
-            SortItems              "sort-items"     "sort"               Selection     &[Agent], ["s"], "Sort the items of a memory: as listed, newest, largest, title":
+            SortItems              "sort-items"     "sort"               Selection     &[Agent], ["s"], "Sort a memory: as listed, newest, largest, title":
                 _ if memory::check_items(model) => memory::sort_items(model);
             ReverseSortOrder       "reverse"        ""                   Selection     &[Fleet], ["S"], "Reverse the sort order":
                 _ => reverse_visible_agents(model);

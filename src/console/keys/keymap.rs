@@ -631,7 +631,7 @@ mod tests {
             [(PlanReset, GoLog)],
             "everywhere"
         );
-        assert_eq!(conflicts_of(&[(ToggleWrap, &["s"])]), [], "another screen");
+        assert_eq!(conflicts_of(&[(RetryHost, &["f"])]), [], "another screen");
         assert_eq!(
             conflicts_of(&[(PlanReset, &["d"]), (OpenDiff, &["X"])]),
             [],

@@ -7,14 +7,11 @@ use chrono::{DateTime, FixedOffset};
 
 use super::entry::{Entry, Scope, trim, units};
 use super::ids::{stable_id, time_of_id};
-use super::operations::{DAY_MS, MAX_SUMMARY_UNITS, MAX_TAGS, max_body_units};
+use super::operations::{DAY_MS, MAX_SUMMARY_UNITS, MAX_TAGS, YEAR_2000_MS, max_body_units};
 use super::prompt::IndexLimits;
 use super::ranking::RankingMode;
 use super::store::{EntryFile, Store};
 use crate::layouts::{HealthFinding, HealthSeverity, find_secrets};
-
-/// The year 2000: an earlier time was read from a date, of which only the year counts.
-const YEAR_2000_MS: i64 = 946_684_800_000;
 
 /// Age of a run's entries in days at which they are worth a look: agents never remove them.
 const OLD_RUN_DAYS: i64 = 30;

@@ -22,6 +22,9 @@ pub const MAX_SUMMARY_UNITS: usize = 200;
 /// Milliseconds of a day.
 pub const DAY_MS: i64 = 86_400_000;
 
+/// The year 2000: an earlier time was read from a date, of which only the year counts.
+pub const YEAR_2000_MS: i64 = 946_684_800_000;
+
 /// Maximum number of tags.
 pub const MAX_TAGS: usize = 12;
 
@@ -69,8 +72,9 @@ pub fn plan_put(
     let kind = check_request(request)?;
     let existing = request.id.as_deref().and_then(|id| store.find(id));
     if let Some((_, entry)) = existing {
-        check_may_change(
-            entry,
+        check_may_change_all(
+            &store,
+            &entry.id,
             request.agent_id.as_deref(),
             "replace",
             request.directory.as_deref(),
@@ -199,6 +203,23 @@ pub fn check_may_change(
     Ok(())
 }
 
+/// Checks that an agent, or the operator, may change all files with an id.
+fn check_may_change_all(
+    store: &Store,
+    id: &str,
+    agent_id: Option<&str>,
+    verb: &str,
+    directory: Option<&Path>,
+) -> Result<(), PlanFailure> {
+    let entries = store
+        .files_of(id)
+        .filter_map(|file| file.entry.as_ref().ok());
+    for entry in entries {
+        check_may_change(entry, agent_id, verb, directory)?;
+    }
+    Ok(())
+}
+
 /// Whether an entry that says so is an instruction file: each is, unless a directory tells which files
 /// there are.
 fn is_instruction_file(id: &str, directory: Option<&Path>) -> bool {
@@ -246,15 +267,24 @@ fn plan_write(
             }
         },
     };
-    let other = at_path.and_then(|file| file.entry.as_ref().ok());
-    if let Some(other) = other.filter(|other| other.id != entry.id) {
-        let message = format!("{} holds the memory '{}'", path.display(), other.id);
-        return Err(refuse("io", message));
+    let why = match at_path.map(|file| &file.entry) {
+        Some(Ok(other)) if other.id != entry.id => Some(format!("holds the memory '{}'", other.id)),
+        // What it holds would be gone, and nobody has seen it.
+        Some(Err(fault)) => Some(format!(
+            "exists, and agents do not see it ({}); repair or remove it",
+            fault.as_str()
+        )),
+        _ => None,
+    };
+    if let Some(why) = why {
+        return Err(refuse("io", format!("{} {why}", path.display())));
     }
+    let after = format_entry(entry).into_bytes();
+    check_is_seen(&after, &path, entry)?;
     let mut edits = vec![FileEdit {
         path: path.clone(),
         before,
-        after: Some(format_entry(entry).into_bytes()),
+        after: Some(after),
     }];
     let others = store.files_of(&entry.id).filter(|file| file.path != path);
     edits.extend(others.map(removal));
@@ -273,6 +303,29 @@ fn plan_write(
         edits,
         basis: Some(operation.basis()),
     })
+}
+
+/// Checks that agents would see an entry as it is meant: what is kept of another file may not fit it.
+fn check_is_seen(bytes: &[u8], path: &Path, entry: &Entry) -> Result<(), PlanFailure> {
+    let place = Place {
+        scope: entry.scope,
+        segment: String::new(),
+    };
+    let read = parse_entry(bytes, &place);
+    let is_meant = read.as_ref().is_ok_and(|read| {
+        let facts = |it: &Entry| (it.id.clone(), it.scope, it.kind, it.summary.clone());
+        let owners = |it: &Entry| (it.agent_id.clone(), it.run_id.clone(), it.tags.clone());
+        facts(read) == facts(entry) && owners(read) == owners(entry)
+    });
+    if is_meant {
+        return Ok(());
+    }
+    let why = read.err().map_or("changed", |fault| fault.as_str());
+    let message = format!(
+        "agents would not see {} as it is meant ({why})",
+        path.display()
+    );
+    Err(refuse("io", message))
 }
 
 /// Returns the file that an entry belongs in; none if it does not say whose it is.
@@ -318,7 +371,7 @@ pub fn plan_forget(
             basis: None,
         });
     };
-    check_may_change(entry, agent_id, "forget", directory)?;
+    check_may_change_all(&store, &entry.id, agent_id, "forget", directory)?;
     Ok(PlannedOperation {
         outcome: "removed",
         message: format!("forgot memory '{id}'."),
@@ -359,8 +412,9 @@ pub fn plan_move(
         directory: to.directory.clone(),
     };
     check_request(&request)?;
-    check_may_change(
-        entry,
+    check_may_change_all(
+        &store,
+        &entry.id,
         to.agent_id.as_deref(),
         "move",
         to.directory.as_deref(),
@@ -454,18 +508,24 @@ pub fn plan_prune(
         if let Some(error) = first_error(listed.unread, unread) {
             return Err(error.into());
         }
+        // Of a date in place of a time, only the year was read.
         let time_of = |file: &EntryFile| {
-            let entry = file.entry.as_ref();
-            entry.map_or(file.modified / 1_000_000, Entry::recency)
+            let time = file.entry.as_ref().ok().map(Entry::recency);
+            let readable = time.filter(|time| *time >= YEAR_2000_MS);
+            readable.unwrap_or(file.modified / 1_000_000)
         };
-        if present
-            .iter()
-            .map(time_of)
-            .max()
-            .is_some_and(|last| last <= limit_ms)
-        {
+        let is_old = present.iter().all(|file| time_of(file) <= limit_ms);
+        // What the mapping says counts, not the directory; what agents do not see is left to `repair`.
+        let is_of_run = |file: &&EntryFile| {
+            let entry = file.entry.as_ref();
+            entry.is_ok_and(|entry| {
+                entry.scope == Scope::Run && entry.run_id.as_deref() == Some(&place.segment)
+            })
+        };
+        let of_run: Vec<&EntryFile> = present.iter().filter(is_of_run).collect();
+        if is_old && !of_run.is_empty() {
             runs.push(place.segment.clone());
-            edits.extend(present.iter().map(removal));
+            edits.extend(of_run.into_iter().map(removal));
         }
     }
     let (outcome, message) = if runs.is_empty() {

@@ -5,7 +5,9 @@ use std::path::Path;
 
 use serde_json::json;
 
-use super::entry::{Entry, Kind, LoadFault, Pairs, parse_entry, split_fences, trim, units};
+use super::entry::{
+    Entry, Kind, LoadFault, Pairs, Place, Scope, parse_entry, split_fences, trim, units,
+};
 use super::ids::time_of_id;
 use super::operations::{MAX_SUMMARY_UNITS, check_may_change, path_of, refuse, removal};
 use super::store::{EntryFile, Store};
@@ -42,10 +44,17 @@ pub fn plan_repair(
             (entry, bytes, fault.as_str())
         }
     };
-    let path = path_of(&entry).ok_or_else(|| {
+    let is_owned = entry.scope != Scope::Run || entry.agent_id.is_some();
+    let path = path_of(&entry).filter(|_| is_owned).ok_or_else(|| {
         let message = format!("{} does not say whose it is", file.path.display());
         refuse("invalid_scope", message)
     })?;
+    check_is_only(&store, file, &entry)?;
+    let bytes = if path == file.path {
+        bytes
+    } else {
+        say_owner(&bytes, &path, &entry)?
+    };
     let mut edits = Vec::new();
     if path != file.path {
         check_is_free(files, &path, &entry)?;
@@ -104,6 +113,50 @@ fn find_file<'s>(
     }
 }
 
+/// Checks that no other file has the id: agents would see one of the two.
+fn check_is_only(store: &Store, file: &EntryFile, entry: &Entry) -> Result<(), PlanFailure> {
+    let mut others = store.files_of(&entry.id).filter(|it| it.path != file.path);
+    let Some(other) = others.next() else {
+        return Ok(());
+    };
+    let message = format!("{} has the id '{}', too", other.path.display(), entry.id);
+    Err(refuse("io", message))
+}
+
+/// Adds to the mapping what only the directory said of an entry that gets into another one.
+fn say_owner(bytes: &[u8], path: &Path, entry: &Entry) -> Result<Vec<u8>, PlanFailure> {
+    let place = Place {
+        scope: entry.scope,
+        segment: String::new(),
+    };
+    let says = |bytes: &[u8]| {
+        let read = parse_entry(bytes, &place).ok();
+        read.is_some_and(|read| {
+            let facts = |it: &Entry| (it.scope, it.agent_id.clone(), it.run_id.clone());
+            facts(&read) == facts(entry)
+        })
+    };
+    if says(bytes) {
+        return Ok(bytes.to_vec());
+    }
+    let text = String::from_utf8_lossy(bytes);
+    let parts = split_fences(&text).filter(|_| std::str::from_utf8(bytes).is_ok());
+    let told = parts.and_then(|(mapping, rest)| {
+        let mut lines = MappingLines::split(mapping).ok()?;
+        lines.set("scope", entry.scope.as_str().to_string());
+        for (key, value) in [("agentId", &entry.agent_id), ("runId", &entry.run_id)] {
+            if let Some(value) = value {
+                lines.set(key, write_text(value, 2, Some(key.len() + 2)));
+            }
+        }
+        Some(format!("---\n{}---{rest}", lines.to_text()).into_bytes())
+    });
+    told.filter(|bytes| says(bytes)).ok_or_else(|| {
+        let message = format!("{} would not say whose it is", path.display());
+        refuse("io", message)
+    })
+}
+
 /// Checks that no file is where a repaired one belongs.
 fn check_is_free(files: &MemoryFiles, path: &Path, entry: &Entry) -> Result<(), PlanFailure> {
     if files.read(path)? == Err(FileReadFault::Absent) {
@@ -144,7 +197,10 @@ fn rewrite(
     let pairs = lines.parse();
     let pairs = Pairs(&pairs);
     let missing = |what: &str| {
-        let message = format!("{shown} has no {what} ({}): give one", fault.as_str());
+        let message = format!(
+            "{shown} has no {what} ({}); give one, or edit it",
+            fault.as_str()
+        );
         refuse("io", message)
     };
     let kind = request.kind.or(pairs.kind());
@@ -160,7 +216,12 @@ fn rewrite(
         lines.set("id", write_text(&file.name_id, 2, Some("id: ".len())));
     }
     if !pairs.has_readable_scope() {
-        lines.set("scope", file.place.scope.as_str().to_string());
+        // Another one could show the entry to those who must not see it.
+        let scope = pairs
+            .text_of("scope")
+            .and_then(|it| it.to_lowercase().parse().ok());
+        let scope: Scope = scope.ok_or_else(|| missing("scope that can be read"))?;
+        lines.set("scope", scope.as_str().to_string());
     }
     if pairs.kind() != Some(kind) {
         lines.set("kind", kind.as_str().to_string());
@@ -186,22 +247,30 @@ fn rewrite(
 struct MappingLines(Vec<(String, String)>);
 
 impl MappingLines {
-    /// Splits a mapping, also one that is no YAML: each line that begins with a key begins a pair. Of several
-    /// with one key the last counts, and what cannot be read becomes a string.
+    /// Splits a mapping, also one that is no YAML: each line that begins with a key begins a pair, and what
+    /// cannot be read becomes a string.
     ///
     /// # Errors
-    /// A line that belongs to no key.
+    /// A line that belongs to no key, or gives one of another line another value.
     fn split(mapping: &str) -> Result<MappingLines, String> {
         let mut pairs: Vec<(String, String)> = Vec::new();
         for line in mapping.split_inclusive('\n') {
             let key = key_of(line);
-            if let Some(key) = key {
-                pairs.retain(|(known, _)| known != key);
+            let is_known = |(known, _): &(String, String)| Some(known.as_str()) == key;
+            if let Some((_, source)) = pairs.iter().find(|pair| is_known(pair)) {
+                if trim(source) != trim(line) {
+                    return Err(line.to_string());
+                }
+                continue;
             }
+            let continues = line.starts_with([' ', '\t', '-', ']', '}']) || is_comment(line);
             match (key, pairs.last_mut()) {
-                (None, Some((_, source))) => source.push_str(line),
-                (None, None) if !is_comment(line) => return Err(line.to_string()),
-                _ => pairs.push((key.unwrap_or_default().to_string(), line.to_string())),
+                (None, Some((_, source))) if continues => source.push_str(line),
+                (None, None) if is_comment(line) => {
+                    pairs.push((String::new(), line.to_string()));
+                }
+                (None, _) => return Err(line.to_string()),
+                (Some(key), _) => pairs.push((key.to_string(), line.to_string())),
             }
         }
         if let Some((_, source)) = pairs.last_mut()
@@ -222,11 +291,15 @@ impl MappingLines {
         parse_mapping(&self.to_text()).unwrap_or_default()
     }
 
-    /// Replaces the value of a key, or adds it.
+    /// Replaces the value of a key, or adds it. Comments below it stay.
     fn set(&mut self, key: &str, value: String) {
-        let line = format!("{key}: {value}\n");
+        let mut line = format!("{key}: {value}\n");
         match self.0.iter_mut().find(|(known, _)| known == key) {
-            Some((_, source)) => *source = line,
+            Some((_, source)) => {
+                let comments = source.split_inclusive('\n').filter(|it| is_comment(it));
+                line.extend(comments);
+                *source = line;
+            }
             None => self.0.push((key.to_string(), line)),
         }
     }
@@ -278,7 +351,7 @@ mod tests {
                 "summary: plover: silent\nkind: user",
                 "summary: \"plover: silent\"\nkind: user\n",
             ),
-            ("kind: user\nkind: project\n", "kind: project\n"),
+            ("kind: user\nkind: user\n", "kind: user\n"),
             ("summary: \"it is\n  late\n", "summary: it is late\n"),
             (
                 "# why\nsummary: @mara\nx: [1\n",
@@ -294,6 +367,12 @@ mod tests {
             assert_eq!(lines.to_text(), expected, "{mapping}");
             assert!(!lines.parse().is_empty(), "{mapping}");
         }
-        assert!(MappingLines::split("- a: [\nkind: user").is_err());
+        for mapping in [
+            "- a: [\nkind: user",
+            "x: 1\nx: 2",
+            "kind: user\nfoo bar: 1: 2",
+        ] {
+            assert!(MappingLines::split(mapping).is_err(), "{mapping}");
+        }
     }
 }

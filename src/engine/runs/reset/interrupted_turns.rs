@@ -115,6 +115,11 @@ impl Runs {
             .collect()
     }
 
+    /// Whether a turn of an agent goes on, was interrupted, or has left something to be settled.
+    pub fn has_open_turn(&self, agent: &str) -> bool {
+        self.context.journals().can_have_journal(agent)
+    }
+
     /// Returns the interrupted turns of these agents that the ledger lacks, and recovers none.
     ///
     /// # Errors
