@@ -64,10 +64,10 @@ const HASH_BYTES: i64 = 8 << 20;
 /// The number of [`DocumentSource::Entry`] in the index.
 const ENTRY_SOURCE: i64 = 0;
 
-/// The number of files of memories ([`ListedItem`]) in the index.
+/// Source in the index of the files of memories of several files ([`ListedItem`]).
 const ITEM_SOURCE: i64 = 1;
 
-/// The kind of such a file.
+/// Kind in the index of a file of a memory: none of the kinds of entries.
 const ITEM_KIND: i64 = -1;
 
 /// Bits of a place below the minute of its document: a million documents of one minute have places

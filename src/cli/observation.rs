@@ -18,12 +18,12 @@ fn observe(engine: &Engine, agents: &[&Agent]) -> Vec<Observation> {
     if changed.is_empty() {
         return seen;
     }
-    let places = (0..agents.len()).filter(|place| changed.contains(&agents[*place].name));
-    let places: Vec<usize> = places.collect();
-    let again: Vec<&Agent> = places.iter().map(|place| agents[*place]).collect();
-    let again = engine.observer().observe_all(&again);
-    for (place, observation) in places.into_iter().zip(again) {
-        seen[place] = observation;
+    let positions = (0..agents.len()).filter(|position| changed.contains(&agents[*position].name));
+    let positions: Vec<usize> = positions.collect();
+    let changed_agents: Vec<&Agent> = positions.iter().map(|it| agents[*it]).collect();
+    let observations = engine.observer().observe_all(&changed_agents);
+    for (position, observation) in positions.into_iter().zip(observations) {
+        seen[position] = observation;
     }
     seen
 }

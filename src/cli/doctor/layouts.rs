@@ -14,7 +14,7 @@ pub(super) fn check_layouts(report: &mut DoctorReport, fleet: &FleetSubject<'_>)
             layout.name,
             layout.directory.display()
         );
-        match look_at(fleet.engine, agent) {
+        match check_memory(fleet.engine, agent) {
             Err(error) if error.is_host_lost() => {
                 report.add_unreachable(format!("{place}: {error}"), "")
             }
@@ -37,7 +37,7 @@ pub(super) fn check_layouts(report: &mut DoctorReport, fleet: &FleetSubject<'_>)
 }
 
 /// Returns what shows that a memory has its layout, and what its checks find.
-fn look_at(engine: &Engine, agent: &Agent) -> Result<(Option<String>, KnownHealth)> {
+fn check_memory(engine: &Engine, agent: &Agent) -> Result<(Option<String>, KnownHealth)> {
     let memory = engine.layouts().open(&agent.name)?;
     let findings = engine.health().check(agent)?;
     let evidence = memory.layout.detect(&memory.files)?;
@@ -57,7 +57,7 @@ fn check_state_directory(report: &mut DoctorReport, agent: &Agent, layout: &Agen
     let local = directory.filter(|_| agent.host().is_none());
     if let Some(directory) = local.filter(|it| !it.is_dir()) {
         let text = format!(
-            "{}: state_dir {} is no directory",
+            "{}: state_dir {} is not a directory",
             agent.name,
             directory.display()
         );

@@ -47,7 +47,7 @@ const UNLOADABLE: Check = check(
     "unloadable",
     Bad,
     "agents do not see this file, and are not told",
-    "`repair` it, or put the entry again",
+    "`repair` it, or edit it",
 );
 const ID_MISMATCH: Check = check(
     "id-mismatch",

@@ -269,7 +269,7 @@ fn plan_write(
     };
     let why = match at_path.map(|file| &file.entry) {
         Some(Ok(other)) if other.id != entry.id => Some(format!("holds the memory '{}'", other.id)),
-        // What it holds would be gone, and nobody has seen it.
+        // The put would destroy content that no agent has read.
         Some(Err(fault)) => Some(format!(
             "exists, and agents do not see it ({}); repair or remove it",
             fault.as_str()
@@ -305,7 +305,7 @@ fn plan_write(
     })
 }
 
-/// Checks that agents would see an entry as it is meant: what is kept of another file may not fit it.
+/// Checks that agents read an entry as it was requested: lines kept from the old file may not fit it.
 fn check_is_seen(bytes: &[u8], path: &Path, entry: &Entry) -> Result<(), PlanFailure> {
     let place = Place {
         scope: entry.scope,

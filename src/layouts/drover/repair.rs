@@ -247,7 +247,7 @@ fn rewrite(
 struct MappingLines(Vec<(String, String)>);
 
 impl MappingLines {
-    /// Splits a mapping, also one that is no YAML: each line that begins with a key begins a pair, and what
+    /// Splits a mapping, also one that is not YAML: each line that begins with a key begins a pair, and what
     /// cannot be read becomes a string.
     ///
     /// # Errors

@@ -301,9 +301,16 @@ impl ArchivesScreen {
         })
     }
 
-    /// Returns a row.
+    /// Returns a row, in the order of [`rows_of`].
     pub fn row(&self, index: usize) -> Option<ArchiveRow<'_>> {
-        rows_of(self.result()?).nth(index)
+        let result = self.result()?;
+        let Some(index) = index.checked_sub(result.memories.len()) else {
+            return result.memories.get(index).map(ArchiveRow::Memory);
+        };
+        match index.checked_sub(result.files.len()) {
+            None => result.files.get(index).map(ArchiveRow::File),
+            Some(index) => result.entries.get(index).map(ArchiveRow::Entry),
+        }
     }
 
     /// Takes over when entries were made, and sorts them again. Returns whether a time has changed.
