@@ -301,7 +301,7 @@ impl ArchivesScreen {
         })
     }
 
-    /// Returns a row, in the order of [`rows_of`].
+    /// Returns a row: memories first, then files of memories, then entries.
     pub fn row(&self, index: usize) -> Option<ArchiveRow<'_>> {
         let result = self.result()?;
         let Some(index) = index.checked_sub(result.memories.len()) else {
