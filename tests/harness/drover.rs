@@ -13,6 +13,7 @@ use std::time::Duration;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use super::crash::{KillSweep, assert_no_failures};
+use super::drover_entries::{EntryScope, NOW, entry_with_body, put_with_id_command, write_entry};
 use super::edited_files::{Tree, read_tree};
 use super::faults::possible_errors;
 use super::fixture::BASELINE;
@@ -24,29 +25,15 @@ use super::strace::{self, SystemCall, can_trace, injection_options, record_chang
 const ID: &str = "01HF7YAT00AAAAAAAAAAAAAAAA";
 const NEXT_ID: &str = "01HF7YAT00BBBBBBBBBBBBBBBB";
 
-/// Writes of one file, of none that stays, and of two files.
-const WRITES: [(&str, &[&str]); 3] = [
-    (
-        "drover-put",
-        &[
-            "put",
-            "--scope",
-            "agent",
-            "--agent-id",
-            "w",
-            "--kind",
-            "user",
-            "--summary",
-            "new",
-            "--body",
-            "new",
-            "--id",
-            ID,
-        ],
-    ),
-    ("drover-forget", &["forget", ID]),
-    ("drover-move", &["move", ID, "--scope", "global"]),
-];
+/// Returns writes of one file, of none that stays, and of two files.
+fn writes() -> [(&'static str, Vec<&'static str>); 3] {
+    let put = put_with_id_command(ID, EntryScope::Agent("w"), "new", "new");
+    [
+        ("drover-put", put),
+        ("drover-forget", vec!["forget", ID]),
+        ("drover-move", vec!["move", ID, "--scope", "global"]),
+    ]
+}
 
 fn root(scene: &Scene) -> PathBuf {
     scene.fleet.root.join("store")
@@ -54,11 +41,9 @@ fn root(scene: &Scene) -> PathBuf {
 
 fn entry_scene() -> Scene {
     let scene = Scene::new(&[("scout", InitialMemory::file(BASELINE))]);
-    let directory = root(&scene).join("agents/w");
-    fs::create_dir_all(&directory).unwrap();
+    let text = entry_with_body(ID, "kind: user\nsummary: old\ncreatedAt: 5\n", "old");
+    write_entry(&root(&scene), "agents/w", ID, text);
     fs::create_dir(root(&scene).join("global")).unwrap();
-    let entry = format!("---\nid: {ID}\nkind: user\nsummary: old\ncreatedAt: 5\n---\n\nold\n");
-    fs::write(directory.join(format!("{ID}.md")), entry).unwrap();
     scene
 }
 
@@ -68,7 +53,7 @@ fn arguments(scene: &Scene, write: &[&str]) -> Vec<String> {
     let mut words = vec!["drover".to_string()];
     words.extend(write.iter().map(|word| word.to_string()));
     words.extend(["--dir".to_string(), root]);
-    words.extend(["--now", "2026-01-01T00:00:00Z"].map(str::to_string));
+    words.extend(["--now", NOW].map(str::to_string));
     words
 }
 
@@ -105,19 +90,7 @@ fn check_after_write(scene: &Scene, write: &[&str]) -> CheckResult {
             format!("{} is neither old nor new", path.display())
         })?;
     }
-    let next = [
-        "put",
-        "--scope",
-        "global",
-        "--kind",
-        "user",
-        "--summary",
-        "next",
-        "--body",
-        "next",
-        "--id",
-        NEXT_ID,
-    ];
+    let next = put_with_id_command(NEXT_ID, EntryScope::Global, "next", "next");
     let output = run(scene, &next);
     check(output.status.success(), || {
         format!("the next write: {}", output_text(&output))
@@ -145,12 +118,12 @@ fn kill_at_any_call_leaves_all_or_nothing() {
     if !can_trace() {
         return;
     }
-    for (name, write) in WRITES {
+    for (name, write) in writes() {
         KillSweep {
             name,
             scene: &entry_scene,
-            run: &|scene| arguments(scene, write),
-            check_recovery: &|scene| check_after_write(scene, write),
+            run: &|scene| arguments(scene, &write),
+            check_recovery: &|scene| check_after_write(scene, &write),
             quick_points: 24,
         }
         .kill_at_each_point();
@@ -159,10 +132,10 @@ fn kill_at_any_call_leaves_all_or_nothing() {
 
 #[test]
 fn undisturbed_direct_write_passes_the_checks() {
-    for (_, write) in WRITES {
+    for (_, write) in writes() {
         let scene = entry_scene();
-        assert_ok(&run(&scene, write));
-        check_after_write(&scene, write).unwrap();
+        assert_ok(&run(&scene, &write));
+        check_after_write(&scene, &write).unwrap();
         assert!(entries(&scene).1.is_empty(), "{:?}", entries(&scene).1);
     }
 }
@@ -214,9 +187,9 @@ fn write_that_fails_half_way_is_recovered_by_the_next() {
         return;
     }
     let (mut failures, mut all_half_done) = (Vec::new(), 0);
-    for (name, write) in WRITES {
+    for (name, write) in writes() {
         let scene = entry_scene();
-        let words = arguments(&scene, write);
+        let words = arguments(&scene, &write);
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let calls = record_changing_calls(&scene, &words);
         let mut half_done = 0;
@@ -226,7 +199,7 @@ fn write_that_fails_half_way_is_recovered_by_the_next() {
                 continue;
             };
             for is_lasting in [false, true] {
-                match fail_at(write, call, error, is_lasting) {
+                match fail_at(&write, call, error, is_lasting) {
                     Ok(is_half) => half_done += usize::from(is_half),
                     Err(why) => failures.push(format!("{name}, {call:?}, {error}: {why}")),
                 }
@@ -249,9 +222,9 @@ fn write_count() -> usize {
 
 /// The entry of another program's nth write. Entries that replace it have its time of creation.
 fn foreign_entry(number: usize) -> String {
-    format!(
-        "---\nid: {ID}\nscope: global\nkind: user\nsummary: other {number}\ncreatedAt: {number}\n---\n\nother {number}\n"
-    )
+    let summary = format!("other {number}");
+    let lines = EntryScope::Global.mapping_lines("user", &summary);
+    entry_with_body(ID, &format!("{lines}createdAt: {number}\n"), &summary)
 }
 
 /// Returns the time of creation of an entry.
@@ -284,9 +257,8 @@ fn write_as_others(path: &Path, is_over: &AtomicBool, written: &AtomicUsize) -> 
 fn put_again_and_again(scene: &Scene, writer: usize) -> Vec<Output> {
     let put = |number| {
         let body = format!("ours {writer} {number}");
-        let text = ["--summary", &body, "--body", &body, "--id", ID, "--json"];
-        let put = ["put", "--scope", "global", "--kind", "user"];
-        run(scene, &[&put[..], &text].concat())
+        let put = put_with_id_command(ID, EntryScope::Global, &body, &body);
+        run(scene, &[&put[..], &["--json"]].concat())
     };
     (0..write_count()).map(put).collect()
 }
@@ -311,8 +283,7 @@ fn what_racing_writers_displace_is_kept_and_named() {
     let _alone = processor_lock();
     let scene = entry_scene();
     fs::remove_dir_all(root(&scene).join("agents")).unwrap();
-    let path = root(&scene).join(format!("global/{ID}.md"));
-    fs::write(&path, foreign_entry(0)).unwrap();
+    let path = write_entry(&root(&scene), "global", ID, foreign_entry(0));
     let (is_over, written) = (AtomicBool::new(false), AtomicUsize::new(0));
     let (displaced, answers) = thread::scope(|scope| {
         let other = scope.spawn(|| write_as_others(&path, &is_over, &written));

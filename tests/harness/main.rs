@@ -14,6 +14,10 @@ mod concurrent_runs;
 mod crash;
 mod directories;
 mod drover;
+// Shared with the other test binaries, which use all of it.
+#[allow(dead_code)]
+#[path = "../support/drover_entries.rs"]
+mod drover_entries;
 #[path = "../support/earlier.rs"]
 mod earlier;
 #[path = "../support/edited_files.rs"]

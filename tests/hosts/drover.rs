@@ -2,39 +2,21 @@
 //! read to open a collection.
 
 use std::fs;
-use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::path::PathBuf;
+use std::process::Output;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 
+use super::drover_entries::{NOW, entry_path, entry_text, parse_reply, write_entry};
 use super::edited_files::read_tree;
-use super::odd_entries::{BODY, ODD_ID, ODD_LINES, OddFile, entry_text, odd_files};
+use super::odd_entries::{EntryOperation, ODD_ID, ODD_LINES, OddFile, SPECIAL_OBJECTS, odd_files};
 use super::remote::engine_with_connector;
 use super::remote_site::RemoteSite;
 use super::servers::{FilteredServer, ReplyFate, RequestFate, sftp_server};
 use super::tree_snapshot::snapshot_tree;
 use super::world::World;
-
-const PUT: &[&str] = &[
-    "put",
-    "--scope",
-    "global",
-    "--kind",
-    "user",
-    "--summary",
-    "new",
-    "--body",
-    BODY,
-    "--id",
-    ODD_ID,
-];
-
-const MOVE: &[&str] = &["move", ODD_ID, "--scope", "agent", "--agent-id", "w"];
-
-const FORGET: &[&str] = &["forget", ODD_ID];
 
 /// An agent on a host, and the directory of its entries.
 struct RemoteEntries {
@@ -56,20 +38,16 @@ impl RemoteEntries {
     }
 
     fn odd_path(&self) -> PathBuf {
-        self.root.join(format!("global/{ODD_ID}.md"))
+        entry_path(&self.root, "global", ODD_ID)
     }
 
     fn memory(&self, arguments: &[&str]) -> Output {
-        let now = ["--now", "2023-11-15T22:13:20Z"];
-        let words = [&["memory"], &now[..], &["ranger"], arguments].concat();
+        let words = [&["memory", "--now", NOW, "ranger"], arguments].concat();
         self.site.run_program(&words)
     }
 
     fn json(&self, arguments: &[&str]) -> (Option<i32>, Value) {
-        let ran = self.memory(&[arguments, &["--json"]].concat());
-        let document = serde_json::from_slice(&ran.stdout);
-        let document = document.unwrap_or_else(|error| panic!("{error}: {ran:?}"));
-        (ran.status.code(), document)
+        parse_reply(&self.memory(&[arguments, &["--json"]].concat()))
     }
 }
 
@@ -99,21 +77,19 @@ fn assert_shown(entries: &RemoteEntries, odd: &OddFile) {
 
 /// Plans an operation on the odd file, applies the plan and undoes it. Returns whether it changes
 /// something.
-fn apply_and_undo(entries: &RemoteEntries, odd: &OddFile, operation: &[&str]) -> bool {
-    let what = format!("{}, {}", odd.name, operation[0]);
+fn apply_and_undo(entries: &RemoteEntries, odd: &OddFile, operation: EntryOperation) -> bool {
+    let what = format!("{}, {operation:?}", odd.name);
+    let command = operation.command(ODD_ID);
     let (before, tree) = (snapshot_tree(&entries.root), read_tree(&entries.root));
-    let is_refused = (operation == PUT && odd.seen.is_err())
-        || (operation == MOVE && odd.move_refusal.is_some());
-    let planned = entries.memory(&[&["plan"], operation, &["--json"]].concat());
+    let (code, plan) = entries.json(&[&["plan"], &command[..]].concat());
     assert!(snapshot_tree(&entries.root) == before, "{what}");
-    let code = planned.status.code();
-    assert_eq!(code, Some(i32::from(is_refused)), "{what}: {planned:?}");
-    let plan: Value = serde_json::from_slice(&planned.stdout).unwrap();
+    let expected = i32::from(odd.is_refused(operation));
+    assert_eq!(code, Some(expected), "{what}: {plan}");
     if plan["writes"].as_array().is_none_or(Vec::is_empty) {
         return false;
     }
     let hash = plan["plan"].as_str().unwrap();
-    let applied = entries.memory(&[&["apply"], operation, &["--plan", hash]].concat());
+    let applied = entries.memory(&[&["apply"], &command[..], &["--plan", hash]].concat());
     assert_eq!(applied.status.code(), Some(0), "{what}: {applied:?}");
     let is_changed = read_tree(&entries.root) != tree;
     let undone = entries.site.run_program(&["undo", "ranger"]);
@@ -134,28 +110,17 @@ fn odd_entry_on_a_host_is_shown_and_undone() {
         let before = snapshot_tree(&entries.root);
         assert_shown(&entries, &odd);
         assert!(snapshot_tree(&entries.root) == before, "{}", odd.name);
-        let changes = [PUT, MOVE, FORGET].map(|it| apply_and_undo(&entries, &odd, it));
-        let expected = [
-            odd.seen.is_ok(),
-            odd.move_refusal.is_none(),
-            odd.seen.is_ok(),
-        ];
-        assert_eq!(changes, expected, "{}", odd.name);
+        for operation in EntryOperation::ALL {
+            let is_changed = apply_and_undo(&entries, &odd, operation);
+            let expected = odd.is_changed_by(operation);
+            assert_eq!(is_changed, expected, "{}, {operation:?}", odd.name);
+        }
     }
 }
 
 #[test]
 fn special_object_on_a_host_is_left_alone() {
-    type Make = fn(&Path);
-    let objects: [(&str, Make); 3] = [
-        ("symlink", |path| symlink("../target.md", path).unwrap()),
-        ("directory", |path| fs::create_dir(path).unwrap()),
-        ("FIFO", |path| {
-            let made = Command::new("mkfifo").arg(path).status();
-            assert!(made.unwrap().success());
-        }),
-    ];
-    for (name, make) in objects {
+    for (name, make) in SPECIAL_OBJECTS {
         let Some(entries) = RemoteEntries::new() else {
             return;
         };
@@ -165,12 +130,13 @@ fn special_object_on_a_host_is_left_alone() {
         let before = snapshot_tree(&entries.root);
         let (_, tree) = entries.json(&["tree", "global"]);
         assert_eq!(tree["collections"][0]["items"], json!([]), "{name}");
+        let [put, to_w, forget] = EntryOperation::ALL.map(|it| it.command(ODD_ID));
         for (verb, expected) in [
             (&["show", ODD_ID][..], 2),
             (&["health"], 0),
-            (&[&["apply"], PUT].concat(), 1),
-            (&[&["apply"], MOVE].concat(), 1),
-            (&[&["apply"], FORGET].concat(), 0),
+            (&[&["apply"], &put[..]].concat(), 1),
+            (&[&["apply"], &to_w[..]].concat(), 1),
+            (&[&["apply"], &forget[..]].concat(), 0),
         ] {
             let ran = entries.memory(verb);
             assert_eq!(
@@ -210,11 +176,10 @@ fn first_page_of_many_entries_is_read_alone() {
         root.display()
     );
     world.add_agent("ranger", &lines);
-    fs::create_dir_all(root.join("global")).unwrap();
     for number in 0..MANY {
         let id = format!("01HF7YAT00AAAAAAAAAAA{number:05}");
         let text = entry_text(&id, ODD_LINES).replace("a reason", &"reason ".repeat(400));
-        fs::write(root.join(format!("global/{id}.md")), text).unwrap();
+        write_entry(&root, "global", &id, text);
     }
     let traffic = Arc::new(Traffic::default());
     let (asked, answered) = (Arc::clone(&traffic), Arc::clone(&traffic));

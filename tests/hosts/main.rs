@@ -75,6 +75,8 @@ mod command_line;
 mod contract;
 mod doctor;
 mod drover;
+#[path = "../support/drover_entries.rs"]
+mod drover_entries;
 #[path = "../support/edited_files.rs"]
 mod edited_files;
 #[path = "../support/fake_transport.rs"]

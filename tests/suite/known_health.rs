@@ -7,6 +7,7 @@ use std::time::Duration;
 use memory_shepherd::engine::{Engine, Observation, State};
 use memory_shepherd::layouts::OperationRequest;
 
+use super::drover_entries::{entry_with_body, write_entry};
 use super::layouts::world_with_layout_agent;
 use super::world::{BASELINE, World, apply_plan};
 
@@ -108,10 +109,8 @@ fn operation_makes_a_check_due() {
     let lines = format!("layout = drover\nmemory_dir = {}", directory.display());
     world.add_agent("web", &lines);
     let id = "01HF7YAT00AAAAAAAAAAAAAAAA";
-    let entry = directory.join(format!("global/{id}.md"));
-    fs::create_dir_all(entry.parent().unwrap()).unwrap();
-    let mapping = format!("id: {id}\nkind: user\nsummary: a: b\ncreatedAt: 1700000000000");
-    fs::write(&entry, format!("---\n{mapping}\n---\n\nx\n")).unwrap();
+    let lines = "kind: user\nsummary: a: b\ncreatedAt: 1700000000000\n";
+    write_entry(&directory, "global", id, entry_with_body(id, lines, "x"));
     world.reset();
     let engine = world.engine();
     assert_eq!(observe(&engine, "web").state, State::Ill);

@@ -53,10 +53,17 @@ mod crashes;
 mod demo;
 mod disk;
 mod documents;
-mod drover;
+#[path = "../support/drover_entries.rs"]
+mod drover_entries;
+mod drover_fixture;
+mod drover_health;
 mod drover_odd_input;
+mod drover_odd_trees;
+mod drover_operations;
 mod drover_properties;
+mod drover_reads;
 mod drover_repair;
+mod drover_writes;
 #[path = "../support/earlier.rs"]
 mod earlier;
 #[path = "../support/edited_files.rs"]

@@ -1,17 +1,46 @@
 //! Entries of the layout `drover`, and files that its agents do not write.
 
-/// A body of the shape that agents are asked for.
-pub const BODY: &str = "the rule\n\n**Why:** a reason\n\n**How to apply:** always";
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use rustix::fs::{CWD, Mode, mkfifoat};
+
+use super::drover_entries::{BODY, EntryScope, entry_text, put_with_id_command};
 
 /// The id in the name of the odd file.
 pub const ODD_ID: &str = "01HF7YAT00FFFFFFFFFFFFFFFF";
 
+/// The id that a file claims to have, other than that in its name.
+pub const CLAIMED_ID: &str = "01HF7YAT00GGGGGGGGGGGGGGGG";
+
 /// The lines of the odd entry.
 pub const ODD_LINES: &str = "scope: global\nkind: user\nsummary: odd\n";
 
-/// Writes the text of an entry, whose mapping has these lines beside id and time.
-pub fn entry_text(id: &str, lines: &str) -> String {
-    format!("---\nid: {id}\n{lines}createdAt: 1700000000000\n---\n\n{BODY}\n")
+/// An operation on one entry.
+#[derive(Clone, Copy, Debug)]
+pub enum EntryOperation {
+    Put,
+    Move,
+    Forget,
+}
+
+impl EntryOperation {
+    pub const ALL: [EntryOperation; 3] = [
+        EntryOperation::Put,
+        EntryOperation::Move,
+        EntryOperation::Forget,
+    ];
+
+    /// Returns its command line for the entry with an id: a put makes it global, a move gives it to the
+    /// agent `w`.
+    pub fn command(self, id: &str) -> Vec<&str> {
+        match self {
+            EntryOperation::Put => put_with_id_command(id, EntryScope::Global, "new", BODY),
+            EntryOperation::Move => vec!["move", id, "--scope", "agent", "--agent-id", "w"],
+            EntryOperation::Forget => vec!["forget", id],
+        }
+    }
 }
 
 /// Bytes of the odd file, and what is known of them.
@@ -48,7 +77,39 @@ impl OddFile {
             move_refusal: Some("no memory"),
         }
     }
+
+    /// Whether an operation on the entry is refused.
+    pub fn is_refused(&self, operation: EntryOperation) -> bool {
+        match operation {
+            EntryOperation::Put => self.seen.is_err(),
+            EntryOperation::Move => self.move_refusal.is_some(),
+            EntryOperation::Forget => false,
+        }
+    }
+
+    /// Whether an operation on the entry changes something: a file that agents do not see cannot be
+    /// forgotten.
+    pub fn is_changed_by(&self, operation: EntryOperation) -> bool {
+        self.seen.is_ok() && !self.is_refused(operation)
+    }
 }
+
+/// Creates an object at a path.
+pub type CreateObject = fn(&Path);
+
+/// Objects in the place of an entry, by name. The symlink leads to `target.md` beside the directory of
+/// the entry.
+pub const SPECIAL_OBJECTS: [(&str, CreateObject); 5] = [
+    ("symlink", |path| symlink("../target.md", path).unwrap()),
+    ("dangling symlink", |path| symlink("absent", path).unwrap()),
+    ("symlink to a directory", |path| {
+        symlink("../agents", path).unwrap();
+    }),
+    ("FIFO", |path| {
+        mkfifoat(CWD, path, Mode::RUSR | Mode::WUSR).unwrap();
+    }),
+    ("directory", |path| fs::create_dir(path).unwrap()),
+];
 
 /// Files that agents do not write, all with the name of one entry.
 pub fn odd_files() -> Vec<OddFile> {
