@@ -90,7 +90,9 @@ pub use records::report::{
     BrokenSealReport, DriftReport, FailureReport, FindingsReport, FleetReport, GrowthReport,
     GuardReport, HostReport, LateWriterReport, ReportLevel, ReportRow, RunTotals, StateReport,
 };
-pub use records::run_history::{AgentHistoryPage, HistoryEntry, RunDiff, RunDiffSide, UserRun};
+pub use records::run_history::{
+    AgentHistoryPage, EditedFiles, HistoryEntry, RunDiff, RunDiffSide, UserRun,
+};
 pub use records::search::{
     ComparedTexts, EntryComparison, FoundEntry, FoundLine, FoundMemory, FoundMemoryFile, FoundText,
     IndexProgress, RecordedEntries, SearchRelaxation, SearchRequest, SearchResult, SourceText,

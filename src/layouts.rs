@@ -329,6 +329,8 @@ pub struct ArgumentSpec {
     pub form: ArgumentForm,
     /// Whether it must be given.
     pub is_required: bool,
+    /// The values that it can have; none where the layout alone knows.
+    pub choices: &'static [&'static str],
 }
 
 /// How an argument is given.
@@ -453,6 +455,9 @@ pub struct FileEdit {
     pub before: Option<Vec<u8>>,
     /// The new content; none to remove the file.
     pub after: Option<Vec<u8>>,
+    /// The file of the same operation that the content comes from: a new file gets its owner, mode and
+    /// attributes. None: those that new files in its directory get.
+    pub moved_from: Option<PathBuf>,
 }
 
 /// The layouts that this program knows.

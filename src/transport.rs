@@ -196,6 +196,12 @@ pub trait MemoryDirectory: Send {
     /// on this directory can change anything any more.
     fn hold_guard(&self, _guard: Arc<dyn Any + Send + Sync>) {}
 
+    /// Tries to lock the directory against other runs of this program, until this value is dropped. True
+    /// also where it cannot be locked: on hosts, and on file systems without such locks.
+    fn try_lock(&self) -> Result<bool, TransportError> {
+        Ok(true)
+    }
+
     /// Returns what was changed since the last call, through this directory or by any process
     /// before it was opened, and may not be on the disk yet. Empty where each change is on the disk
     /// when its method returns.

@@ -2,6 +2,7 @@
 //! that exists only for as long as the run does. A later write recovers what an interrupted one left.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -24,6 +25,9 @@ const KEPT_SUFFIX: &str = "-kept";
 
 /// The name under which the engine knows the memory.
 const AGENT: &str = "memory";
+
+/// How often an operation is planned whose files another write changes before it is applied.
+const MAX_APPLY_ATTEMPTS: usize = 10;
 
 /// Age from which a directory without a run is taken for a left one.
 const MIN_LEFT_AGE: TimeDelta = TimeDelta::seconds(60);
@@ -64,7 +68,15 @@ impl DirectMemory<'_> {
         let directory = journal.join(new_random_name()?);
         create_directory(&directory, Mode::RWXU)?;
         let engine = self.engine(&directory)?;
-        let applied = self.apply_with(&engine, request);
+        let mut applied = self.apply_with(&engine, request);
+        for _ in 1..MAX_APPLY_ATTEMPTS {
+            match &applied {
+                Err(PlanFailure::Failed(error)) if error.kind() == ErrorKind::Conflict => {
+                    applied = self.apply_with(&engine, request);
+                }
+                _ => break,
+            }
+        }
         if !engine.runs().has_open_turn(AGENT) {
             drop(engine);
             close_journal(&directory)?;
@@ -121,10 +133,12 @@ impl DirectMemory<'_> {
         let Ok(entries) = fs::read_dir(self.journal_root()) else {
             return Ok(());
         };
+        let own_uid = rustix::process::geteuid().as_raw();
         let is_journal = |entry: &fs::DirEntry| {
             let name = entry.file_name();
-            name.to_str().is_some_and(is_random_name)
-                && entry.file_type().is_ok_and(|kind| kind.is_dir())
+            // Those of other users are theirs to recover, and might lead anywhere.
+            let is_own = |it: fs::Metadata| it.is_dir() && it.uid() == own_uid;
+            name.to_str().is_some_and(is_random_name) && entry.metadata().is_ok_and(is_own)
         };
         let left = entries.flatten().filter(is_journal).map(|it| it.path());
         for directory in left.collect::<Vec<PathBuf>>() {
@@ -136,6 +150,13 @@ impl DirectMemory<'_> {
                 .runs()
                 .recover_interrupted_turns(&agents, &stop, &mut |_| {})?
                 .into_result()?;
+            let left = engine.runs().unrecorded_turns(&agents)?;
+            let mut roots = left
+                .iter()
+                .filter_map(|turn| turn.memory.as_deref()?.parent());
+            if let Some(root) = roots.find(|root| !root.is_dir()) {
+                return Err(unrecovered_error(root, &directory));
+            }
             let is_old = || {
                 let changed = fs::metadata(&directory).and_then(|it| it.modified());
                 let now = SystemClock.now().to_utc();
@@ -175,6 +196,19 @@ impl DirectMemory<'_> {
             layouts: self.layouts,
         }))
     }
+}
+
+/// The error of a write that was interrupted and whose files are at another path now. A write before it is
+/// recovered would be taken for another program's.
+fn unrecovered_error(root: &Path, journal: &Path) -> Error {
+    let message = format!(
+        "a write to {} was interrupted, and no directory is there now",
+        root.display()
+    );
+    Error::new(ErrorKind::Conflict, message).with_hint(format!(
+        "use that path for this memory again; or delete {}, which holds the earlier content",
+        journal.display()
+    ))
 }
 
 /// Removes the directory of a run that has ended. Bytes that another program wrote while the run

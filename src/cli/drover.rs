@@ -189,7 +189,12 @@ pub(super) fn run(context: &mut CommandContext<'_>, args: &DroverArgs) -> Comman
         DroverVerb::List { filter, limit } => {
             let store = load_store(&files)?;
             let (view, limit) = (filter.to_view(), *limit);
-            print_answer_of(context, &store, &ListDocument::new(&store, &view, limit))
+            let count = view.newest_first(store.entries()).len();
+            let kind = print_answer_of(context, &store, &ListDocument::new(&store, &view, limit))?;
+            if count > limit {
+                context.print_note(format!("{limit} of {count} entries; --limit shows more"));
+            }
+            Ok(kind)
         }
         DroverVerb::Show { id } => show(context, &files, id),
         DroverVerb::Recall {
@@ -269,10 +274,10 @@ fn print_answer_of(
     document: &impl Document,
 ) -> CommandResult {
     context.print_document(document)?;
-    for error in &store.unread {
+    for (_, error) in &store.unread {
         context.print_error(error.message());
     }
-    let kinds = store.unread.iter().map(Error::kind);
+    let kinds = store.unread.iter().map(|(_, error)| error.kind());
     Ok(kinds.reduce(ErrorKind::more_serious))
 }
 
@@ -368,7 +373,7 @@ fn show(context: &mut CommandContext<'_>, files: &MemoryFiles, id: &str) -> Comm
     let store = load_store(files)?;
     let Some((file, entry)) = store.find(id) else {
         // A file that cannot be read may be the one.
-        if let Some(error) = store.unread.first() {
+        if let Some((_, error)) = store.unread.first() {
             return Err(error.clone().into());
         }
         return refuse(

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::engine::context::Context;
 use crate::engine::layout_memory::LayoutMemory;
-use crate::engine::runs::Planner;
-use crate::engine::runs::plan::Plan;
+use crate::engine::runs::plan::{Plan, PlannedFile};
+use crate::engine::runs::{Planner, edit};
 use crate::layouts::{
-    ArgumentForm, Layout, MemoryFiles, OperationRequest, PlanFailure, PlannedOperation,
+    ArgumentForm, FileEdit, Layout, MemoryFiles, OperationRequest, PlanFailure, PlannedOperation,
 };
 
 /// Opens the memories of several files, and plans operations on them.
@@ -57,10 +57,22 @@ impl LayoutMemories {
         let operation = self.plan_operation(&memory, request)?;
         let basis = operation.basis.as_deref();
         let root = memory.files.root();
-        let plan = self
+        let mut plan = self
             .planner
             .plan_edit(agent, root, &operation.edits, basis, is_unlocked)?;
+        for step in &mut plan.steps {
+            step.purpose = Some(purpose_of(memory.layout, request));
+        }
         Ok(OperationPlan { operation, plan })
+    }
+
+    /// Returns the contents of the files that the plan of an undo changes, where they are known and small
+    /// enough to compare.
+    ///
+    /// # Errors
+    /// [`ErrorKind::User`]: the agent has no such memory.
+    pub fn undone_edits(&self, agent: &str, files: &[PlannedFile]) -> Result<Vec<FileEdit>> {
+        Ok(edit::undone_edits(&self.context, &self.open(agent)?, files))
     }
 
     /// Returns what an operation would do, without a plan to do it.
@@ -79,6 +91,18 @@ impl LayoutMemories {
             MemoryFiles::new(transport, Path::new(path))
         });
         memory.layout.plan(&memory.files, record.as_ref(), request)
+    }
+}
+
+/// Describes an operation by its name and what it is about, for the ledger.
+fn purpose_of(layout: &dyn Layout, request: &OperationRequest) -> String {
+    let mut specs = layout.operations().iter();
+    let spec = specs.find(|spec| spec.name == request.operation);
+    let mut arguments = spec.into_iter().flat_map(|spec| spec.arguments);
+    let subject = arguments.find(|it| it.form == ArgumentForm::Positional);
+    match subject.and_then(|argument| request.value(argument.name)) {
+        Some(subject) => format!("{} {subject}", request.operation),
+        None => request.operation.clone(),
     }
 }
 

@@ -122,6 +122,10 @@ impl Layout for DroverLayout {
         item: &str,
     ) -> Result<ItemContent> {
         let no_item = || Error::new(ErrorKind::User, format!("no memory '{item}'"));
+        if let Some((directory, name)) = item.rsplit_once('/') {
+            let id = name.strip_suffix(".md").ok_or_else(no_item)?;
+            return self.read(files, Some(directory), id);
+        }
         if !ids::is_entry_id(item) {
             return Err(no_item());
         }
@@ -134,7 +138,7 @@ impl Layout for DroverLayout {
                 let named = || store.files.iter().rev().find(|file| file.name_id == item);
                 let found = seen.or_else(named).map(|file| file.path.clone());
                 // A file that cannot be read may be the one.
-                let why = || store.unread.pop().unwrap_or_else(no_item);
+                let why = || store.unread.pop().map_or_else(no_item, |(_, error)| error);
                 found.ok_or_else(why)?
             }
         };
@@ -161,7 +165,7 @@ impl Layout for DroverLayout {
     }
 
     fn title(&self, file: &SearchableFile, bytes: &[u8]) -> String {
-        let place = place_of_directory(Path::new(&file.collection));
+        let place = Place::of_directory(Path::new(&file.collection));
         let entry = place.map(|place| entry::parse_entry(bytes, &place));
         title_of(entry.unwrap_or(Err(LoadFault::Scope)).as_ref())
     }
@@ -180,7 +184,7 @@ impl Layout for DroverLayout {
         Ok(SearchAnswer {
             mode: RankingMode::Bm25.as_str(),
             results: results.collect(),
-            unread: store.unread,
+            unread: store.unread.into_iter().map(|(_, error)| error).collect(),
         })
     }
 
@@ -189,7 +193,10 @@ impl Layout for DroverLayout {
         files: &MemoryFiles,
         now: DateTime<FixedOffset>,
     ) -> Result<Vec<HealthFinding>> {
-        let store = Store::load_whole(files)?;
+        let store = Store::load(files)?;
+        if let Some((_, error)) = store.unread.iter().find(|(_, it)| it.is_host_lost()) {
+            return Err(error.clone());
+        }
         Ok(health::check_store(&store, files.local_root(), now))
     }
 
@@ -235,7 +242,7 @@ impl Layout for DroverLayout {
 
 /// Returns the directory that a collection is.
 fn place_of_collection(collection: &str) -> Result<Place> {
-    place_of_directory(Path::new(collection)).ok_or_else(|| {
+    Place::of_directory(Path::new(collection)).ok_or_else(|| {
         let message = format!("no collection {collection}; see the tree");
         Error::new(ErrorKind::User, message)
     })
@@ -243,22 +250,8 @@ fn place_of_collection(collection: &str) -> Result<Place> {
 
 /// Returns the directory that the file of an entry is in.
 fn place_of_path(path: &Path) -> Result<Place> {
-    let place = path.parent().and_then(place_of_directory);
+    let place = path.parent().and_then(Place::of_directory);
     place.ok_or_else(|| Error::new(ErrorKind::User, format!("no memory {}", path.display())))
-}
-
-fn place_of_directory(directory: &Path) -> Option<Place> {
-    let text = directory.to_str()?;
-    let (name, segment) = text.split_once('/').unwrap_or((text, ""));
-    let scope = Scope::ALL.into_iter().find(|it| it.directory() == name)?;
-    let is_place = match scope {
-        Scope::Global => segment.is_empty(),
-        Scope::Agent | Scope::Run => is_segment(segment),
-    };
-    is_place.then(|| Place {
-        scope,
-        segment: segment.to_string(),
-    })
 }
 
 fn item_of(file: &EntryFile) -> MemoryItem {
@@ -328,10 +321,25 @@ const fn argument(
         title,
         form,
         is_required,
+        choices: &[],
+    }
+}
+
+/// An argument with these values.
+const fn choice(argument: ArgumentSpec, choices: &'static [&'static str]) -> ArgumentSpec {
+    ArgumentSpec {
+        choices,
+        ..argument
     }
 }
 
 const ID: ArgumentSpec = argument("id", "id of the entry", ArgumentForm::Positional, true);
+const ID_OR_PATH: ArgumentSpec = argument(
+    "id",
+    "id of the entry, or the path of one file below the directory",
+    ArgumentForm::Positional,
+    true,
+);
 const AGENT_ID: ArgumentSpec = argument(
     "agent-id",
     "who asks; else the operator",
@@ -344,7 +352,11 @@ const RUN_ID: ArgumentSpec = argument(
     ArgumentForm::Named,
     false,
 );
-const SCOPE: ArgumentSpec = argument("scope", "global, agent or run", ArgumentForm::Named, true);
+const SCOPE: ArgumentSpec = choice(
+    argument("scope", "global, agent or run", ArgumentForm::Named, true),
+    &["global", "agent", "run"],
+);
+const KINDS: &[&str] = &["user", "feedback", "project", "reference"];
 const CWD: ArgumentSpec = argument(
     "cwd",
     "where instruction files are; else every entry tagged so is one",
@@ -358,11 +370,14 @@ const OPERATIONS: &[OperationSpec] = &[
         title: "create or replace an entry",
         arguments: &[
             SCOPE,
-            argument(
-                "kind",
-                "user, feedback, project or reference",
-                ArgumentForm::Named,
-                true,
+            choice(
+                argument(
+                    "kind",
+                    "user, feedback, project or reference",
+                    ArgumentForm::Named,
+                    true,
+                ),
+                KINDS,
             ),
             argument(
                 "summary",
@@ -391,7 +406,7 @@ const OPERATIONS: &[OperationSpec] = &[
     OperationSpec {
         name: "forget",
         title: "remove an entry",
-        arguments: &[ID, AGENT_ID, CWD],
+        arguments: &[ID_OR_PATH, AGENT_ID, CWD],
     },
     OperationSpec {
         name: "move",
@@ -420,11 +435,14 @@ const OPERATIONS: &[OperationSpec] = &[
                 ArgumentForm::Positional,
                 true,
             ),
-            argument(
-                "kind",
-                "where the file has none",
-                ArgumentForm::Named,
-                false,
+            choice(
+                argument(
+                    "kind",
+                    "where the file has none",
+                    ArgumentForm::Named,
+                    false,
+                ),
+                KINDS,
             ),
             argument(
                 "summary",
@@ -454,11 +472,14 @@ const OPERATIONS: &[OperationSpec] = &[
                 ArgumentForm::Record,
                 true,
             ),
-            argument(
-                "scope",
-                "agent (default) or global",
-                ArgumentForm::Named,
-                false,
+            choice(
+                argument(
+                    "scope",
+                    "agent (default) or global",
+                    ArgumentForm::Named,
+                    false,
+                ),
+                &["agent", "global"],
             ),
             argument(
                 "agent-id",

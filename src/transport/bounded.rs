@@ -362,6 +362,10 @@ impl MemoryDirectory for BoundedDirectory {
         }
     }
 
+    fn try_lock(&self) -> Result<bool, TransportError> {
+        self.run_call(|directory| directory.try_lock())
+    }
+
     fn take_unsynced(&self) -> Vec<UnsyncedObject> {
         let changed = self.query_without_blocking(|directory| directory.take_unsynced());
         let changed = changed.unwrap_or_default().into_iter();

@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use rustix::fs::{self, AtFlags, Mode, OFlags, StatxAttributes, StatxFlags};
+use rustix::fs::{self, AtFlags, FlockOperation, Mode, OFlags, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 
 use self::attributes::{XattrAccess, apply_attributes, read_xattrs};
@@ -187,6 +187,21 @@ impl LocalDirectory {
 }
 
 impl MemoryDirectory for LocalDirectory {
+    fn try_lock(&self) -> Result<bool, TransportError> {
+        let fd = &self.directory.fd;
+        match fs::flock(fd, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => Ok(false),
+            // A network file system may lock files only, and those that are open for writing.
+            Ok(())
+            | Err(Errno::BADF | Errno::INVAL | Errno::NOLCK | Errno::NOSYS | Errno::OPNOTSUPP) => {
+                Ok(true)
+            }
+            locked => locked
+                .or_refused("lock", &self.directory.path)
+                .map(|()| true),
+        }
+    }
+
     fn take_unsynced(&self) -> Vec<UnsyncedObject> {
         let directory = &self.directory;
         let directory = directory

@@ -80,7 +80,7 @@ impl StagedAttributes {
 fn private_bytes_error(given: &Attributes, owner: u32) -> Error {
     let uid = given.uid;
     let message = format!(
-        "the restored bytes were private to user id {uid} (mode {:04o}), and user id {owner}, who has \
+        "the bytes were private to user id {uid} (mode {:04o}), and user id {owner}, who has \
          the directory now, could read them",
         given.mode & 0o7777
     );

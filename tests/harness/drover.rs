@@ -212,6 +212,37 @@ fn write_that_fails_half_way_is_recovered_by_the_next() {
     assert!(all_half_done > 0, "no write stopped half way");
 }
 
+#[test]
+fn memory_that_was_moved_waits_for_its_recovery() {
+    if !can_trace() {
+        return;
+    }
+    let scene = entry_scene();
+    let before = entries(&scene).0;
+    let words = arguments(&scene, &["move", ID, "--scope", "global"]);
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    // Half of the move is done.
+    let options = injection_options("renameat2", "signal=KILL", 1, true);
+    strace::run_traced(&scene.fleet, &scene.trace_log, &options, &words);
+    let left = read_tree(&root(&scene));
+    assert!(entries(&scene).1.iter().any(is_journal), "{left:?}");
+    let moved = scene.fleet.root.join("moved");
+    fs::rename(root(&scene), &moved).unwrap();
+    let next = put_with_id_command(NEXT_ID, EntryScope::Global, "next", "next");
+    let directory = moved.display().to_string();
+    let elsewhere = [&["drover", "--dir", &directory], &next[..]].concat();
+    let output = scene.fleet.run(&elsewhere);
+    let said = output_text(&output);
+    assert_eq!(output.status.code(), Some(6), "{said}");
+    assert!(said.contains(&root(&scene).display().to_string()), "{said}");
+    assert_eq!(read_tree(&moved), left, "nothing is written");
+    fs::rename(&moved, root(&scene)).unwrap();
+    assert_ok(&run(&scene, &next));
+    let (mut found, _) = entries(&scene);
+    found.remove(&PathBuf::from(format!("global/{NEXT_ID}.md")));
+    assert_eq!(found.len(), before.len(), "moved, or not: {found:?}");
+}
+
 /// Writers of ours that write the entry at once.
 const WRITERS: usize = 2;
 

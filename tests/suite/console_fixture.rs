@@ -118,6 +118,7 @@ pub static OPERATIONS: [OperationSpec; 2] = [
             title: "note to keep",
             form: ArgumentForm::Positional,
             is_required: true,
+            choices: &[],
         }],
     },
     OperationSpec {
@@ -129,18 +130,21 @@ pub static OPERATIONS: [OperationSpec; 2] = [
                 title: "why it is moved",
                 form: ArgumentForm::Named,
                 is_required: false,
+                choices: &[],
             },
             ArgumentSpec {
                 name: "note",
                 title: "note to move",
                 form: ArgumentForm::Positional,
                 is_required: true,
+                choices: &[],
             },
             ArgumentSpec {
                 name: "to",
                 title: "its collection",
                 form: ArgumentForm::Named,
                 is_required: true,
+                choices: &["kept", "archived"],
             },
         ],
     },
@@ -166,6 +170,7 @@ pub fn edit_of_keeper() -> (Vec<PlannedFile>, Vec<FileEdit>) {
         path: path.into(),
         before: before.map(|text| text.as_bytes().to_vec()),
         after: after.map(|text| text.as_bytes().to_vec()),
+        moved_from: None,
     };
     let edits = vec![
         edit("kept/tea.md", None, Some("green tea is good\n")),

@@ -33,8 +33,9 @@ fn special_object_named_as_an_entry_is_left_alone() {
         let listed = entries.ids(&["list"]);
         assert!(listed.iter().all(|id| id != ODD_ID), "{name}");
         assert!(web.titles("global", ODD_ID).is_empty(), "{name}");
+        let path = format!("global/{ODD_ID}.md");
         let found = entries.findings();
-        assert!(!found.iter().any(|(_, path)| path.contains(ODD_ID)));
+        assert_eq!(found, [("bad-name".to_string(), path)], "{name}");
         let [put, to_w, forget] = EntryOperation::ALL.map(|it| it.command(ODD_ID));
         for (operation, reason) in [(&put, "io"), (&to_w, "not_found")] {
             let (code, refused) = entries.json(operation);
@@ -171,26 +172,31 @@ fn assert_unreadable(web: &WebEntries, why: &str) {
     let before = read_names(entries.root());
     let [put, to_w, forget] = EntryOperation::ALL.map(|it| it.command(ODD_ID));
     // Each with a word of its answer; what has to know all entries has none.
-    let verbs: [(&[&str], &str); 10] = [
+    let verbs: [(&[&str], &str); 9] = [
         (&["list"], "likes tea"),
         (&["recall", "tea"], "likes tea"),
         (&["index"], "likes tea"),
         (&["show", GLOBAL_ID], "the rule"),
         (&["show", ODD_ID], ""),
-        (&["health"], ""),
         (&put, ""),
         (&to_w, ""),
         (&forget, ""),
         // The odd file may have the same id.
         (&["forget", GLOBAL_ID], ""),
     ];
-    let of_agent: [(&[&str], &str); 5] = [
+    let of_agent: [(&[&str], &str); 4] = [
         (&["search", "tea"], "likes tea"),
-        (&["health"], ""),
         (&[&["plan"], &put[..]].concat(), ""),
         (&[&["apply"], &forget[..]].concat(), ""),
         (&["show", ODD_ID], ""),
     ];
+    for (code, health) in [entries.json(&["health"]), web.memory_json(&["health"])] {
+        let finding = &health["findings"][0];
+        let found = (code, &finding["check"]);
+        assert_eq!(found, (Some(1), &json!("unloadable")), "{health}");
+        let measured = finding["measured"].as_str().unwrap();
+        assert!(measured.contains(why), "{health}");
+    }
     let tree = web.memory(&["tree"]);
     let [listed, said] = [&tree.stdout, &tree.stderr].map(|it| String::from_utf8_lossy(it));
     assert_eq!(tree.status.code(), Some(3), "{tree:?}");

@@ -546,6 +546,7 @@ pub fn plan_step(name: &str, state: State) -> PlanStep {
         is_confirmation_typed: whole,
         protection: Protection::None,
         notes: vec!["separator L85 (1 of 1)".to_string()],
+        purpose: None,
         lint_findings: Vec::new(),
         degradations: Vec::new(),
         undone_run: None,

@@ -55,6 +55,7 @@ mod disk;
 mod documents;
 #[path = "../support/drover_entries.rs"]
 mod drover_entries;
+mod drover_files;
 mod drover_fixture;
 mod drover_health;
 mod drover_odd_input;

@@ -45,6 +45,7 @@ fn edits_between(found: &Contents, recorded: &Contents) -> Vec<FileEdit> {
         path: path.clone(),
         before: found.get(path).cloned(),
         after: recorded.get(path).cloned(),
+        moved_from: None,
     });
     edits.filter(|edit| edit.before != edit.after).collect()
 }
@@ -138,6 +139,7 @@ impl Layout for ResetLayout {
                 title: "the record",
                 form: ArgumentForm::Named,
                 is_required: true,
+                choices: &[],
             }],
         }]
     }

@@ -41,6 +41,7 @@ pub fn edit(path: &str, before: Option<&str>, after: Option<&str>) -> FileEdit {
         path: path.into(),
         before: before.map(|text| text.as_bytes().to_vec()),
         after: after.map(|text| text.as_bytes().to_vec()),
+        moved_from: None,
     }
 }
 

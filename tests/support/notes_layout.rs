@@ -207,6 +207,7 @@ impl Layout for NotesLayout {
             title: "note to keep",
             form: ArgumentForm::Positional,
             is_required: true,
+            choices: &[],
         };
         &[OperationSpec {
             name: "keep",
@@ -227,6 +228,7 @@ impl Layout for NotesLayout {
             path,
             before,
             after,
+            moved_from: None,
         };
         Ok(PlannedOperation {
             outcome: "kept",

@@ -20,7 +20,7 @@ mod schedule;
 mod text_analyzer;
 
 use std::convert::Infallible;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -45,7 +45,7 @@ use crate::console::shell::external_copy::ExternalCopy;
 use crate::console::text::{self, PreparedText};
 use crate::console::theme::Themes;
 use crate::engine::{
-    BaselineFile, Engine, FleetEvent, FleetWatcher, Observation, OpenedBaseline, Plan,
+    BaselineFile, EditedFiles, Engine, FleetEvent, FleetWatcher, Observation, OpenedBaseline, Plan,
     SavedObservations, ScratchRequest,
 };
 use crate::transport::sftp::askpass::{self, PromptBroker};
@@ -774,8 +774,20 @@ fn make_plan(engine: &Engine, request: &PlanRequest, unlocked: bool) -> Result<P
 }
 
 fn prepare_run_diff(engine: &Engine, agent: &str, seq: u64) -> Result<PreparedText> {
-    let diff = engine.history().run_diff(engine.agent(agent)?, seq)?;
     let deadline = engine.clock().instant() + agent_texts::DIFF_TIMEOUT;
+    let agent = engine.agent(agent)?;
+    if let Some(edited) = engine.history().edited_files(agent, seq)? {
+        let layout = agent.layout.as_ref();
+        let root = layout.map_or(Path::new(""), |layout| &layout.directory);
+        let EditedFiles { changes, edits } = edited;
+        return Ok(text::prepare_recorded_changes(
+            root,
+            &changes,
+            &edits,
+            Some(deadline),
+        ));
+    }
+    let diff = engine.history().run_diff(agent, seq)?;
     Ok(text::prepare_run_diff(&diff, Some(deadline)))
 }
 

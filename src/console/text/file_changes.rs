@@ -10,7 +10,7 @@ use super::{LineKind, PreparedText, TextLine};
 use crate::base::digest::Digest;
 use crate::base::quantity::{format_count, format_exact_size};
 use crate::console::screens::reset::state::FileChangesRequest;
-use crate::engine::{FileChange, FileState, PlannedFile};
+use crate::engine::{FileChange, FileState};
 use crate::layouts::FileEdit;
 
 /// Prepares the files of a request; their paths are relative to the directory of the memory. `edits` are
@@ -29,9 +29,9 @@ pub fn prepare_file_changes(
     text.lines.extend(created);
     let edits: HashMap<&Path, &FileEdit> = edits.iter().map(|it| (&*it.path, it)).collect();
     for file in &request.files {
-        let known = edits.get(path_below(root, &file.path)).copied();
-        let edit = known.filter(|edit| is_edit_of(edit, file));
-        push_file(&mut text, root, (file, edit), deadline);
+        let path = path_below(root, &file.path);
+        let states = [&file.before, &file.after];
+        push_file(&mut text, path, states, edits.get(path).copied(), deadline);
     }
     let removed = request.removed_directories.iter().map(|directory| {
         let path = path_below(root, directory).display();
@@ -41,21 +41,21 @@ pub fn prepare_file_changes(
     text
 }
 
-/// Whether an edit of a file is the planned one.
-fn is_edit_of(edit: &FileEdit, file: &PlannedFile) -> bool {
+/// Whether the contents of an edit have these states.
+fn has_states(edit: &FileEdit, [before, after]: [&FileState; 2]) -> bool {
     let digest = |bytes: &Option<Vec<u8>>| bytes.as_deref().map(Digest::of);
-    digest(&edit.before) == file.before.digest() && digest(&edit.after) == file.after.digest()
+    digest(&edit.before) == before.digest() && digest(&edit.after) == after.digest()
 }
 
+/// Appends what happens to a file, and its lines where the contents are known.
 fn push_file(
     text: &mut PreparedText,
-    root: &Path,
-    (file, edit): (&PlannedFile, Option<&FileEdit>),
+    path: &Path,
+    states: [&FileState; 2],
+    edit: Option<&FileEdit>,
     deadline: Option<Instant>,
 ) {
-    let path = path_below(root, &file.path);
-    let states = [&file.before, &file.after];
-    let Some(edit) = edit else {
+    let Some(edit) = edit.filter(|edit| has_states(edit, states)) else {
         let note = TextLine::note(describe_change(path, states, None));
         return push_lines(text, vec![note].into());
     };
@@ -82,19 +82,26 @@ fn push_lines(text: &mut PreparedText, more: PreparedText) {
 }
 
 /// Prepares what a run of the ledger did to several files, and the entry that holds each as it was
-/// before. Paths below `root` are relative to it.
-pub fn prepare_recorded_changes(root: &Path, changes: &[FileChange]) -> PreparedText {
-    let describe = |change: &FileChange| {
+/// before. Paths below `root` are relative to it. `edits` are the contents that are known.
+pub fn prepare_recorded_changes(
+    root: &Path,
+    changes: &[FileChange],
+    edits: &[FileEdit],
+    deadline: Option<Instant>,
+) -> PreparedText {
+    let mut text = PreparedText::default();
+    let edits: HashMap<&Path, &FileEdit> = edits.iter().map(|it| (&*it.path, it)).collect();
+    for change in changes {
         let states = [&change.before, &change.after]
             .map(|state| state.as_ref().unwrap_or(&FileState::Absent));
         let path = path_below(root, change.path.as_deref().unwrap_or("".as_ref()));
-        let line = TextLine::note(describe_change(path, states, None));
+        push_file(&mut text, path, states, edits.get(path).copied(), deadline);
         let entry = change.entry.as_ref();
         let archived =
             entry.map(|it| TextLine::note(format!("  archived as {}", it.path.display())));
-        std::iter::once(line).chain(archived)
-    };
-    changes.iter().flat_map(describe).collect::<Vec<_>>().into()
+        push_lines(&mut text, archived.into_iter().collect::<Vec<_>>().into());
+    }
+    text
 }
 
 /// Returns a path relative to a directory, if it is below that.

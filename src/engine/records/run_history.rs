@@ -11,8 +11,12 @@ use crate::boundary::{DividedMemory, MAX_WINDOW_BYTES, select_scratch};
 use crate::config::Agent;
 use crate::engine::records::RunHistory;
 use crate::engine::runs::content::Replacement;
+use crate::engine::runs::edit;
 use crate::engine::runs::undo::{self, InstallSource, UndoRecords};
-use crate::store::record::{FileState, LedgerPosition, LedgerRecord, Operation, RunEvent};
+use crate::layouts::FileEdit;
+use crate::store::record::{
+    FileChange, FileState, LedgerPosition, LedgerRecord, Operation, RunEvent,
+};
 use crate::transport::SpecialFile;
 
 /// A record of an agent, and whether it was undone since.
@@ -94,6 +98,15 @@ pub struct RunDiff {
     pub before: RunDiffSide,
     /// After the run.
     pub after: RunDiffSide,
+}
+
+/// The files that an edit changed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EditedFiles {
+    /// What the ledger has of them.
+    pub changes: Vec<FileChange>,
+    /// The contents that are known.
+    pub edits: Vec<FileEdit>,
 }
 
 /// The memory at one moment.
@@ -206,6 +219,43 @@ impl RunHistory {
     /// # Errors
     /// The ledger cannot be read, or has no such record.
     pub fn run_diff(&self, agent: &Agent, seq: u64) -> Result<RunDiff> {
+        let (place, record) = self.record_of(agent, seq)?;
+        Ok(RunDiff {
+            after: self.side_after(agent, place, &record)?,
+            before: self.side_before(agent, place, record)?,
+        })
+    }
+
+    /// Returns the files that the edit of a record changed; none if it is no edit. The contents before it
+    /// are those of the archive; those after it are known as long as the files have them.
+    ///
+    /// # Errors
+    /// The ledger cannot be read, or has no such record.
+    pub fn edited_files(&self, agent: &Agent, seq: u64) -> Result<Option<EditedFiles>> {
+        let (place, record) = self.record_of(agent, seq)?;
+        if record.event.files.is_empty() {
+            return Ok(None);
+        }
+        let changes = record.event.files.clone();
+        let records = UndoRecords::from_record(&self.context, place, record)?;
+        let rebuilt = match records.get(&agent.name) {
+            Some(records) => undo::rebuild_files(&self.context, agent, records),
+            None => Ok(Vec::new()),
+        };
+        let opened = self.context.open_layout_memory(agent);
+        // Without contents, the states of the files are shown.
+        let mut edits = match (opened, rebuilt) {
+            (Ok(memory), Ok(rebuilt)) => edit::undone_edits(&self.context, &memory, &rebuilt),
+            _ => Vec::new(),
+        };
+        for edit in &mut edits {
+            std::mem::swap(&mut edit.before, &mut edit.after);
+        }
+        Ok(Some(EditedFiles { changes, edits }))
+    }
+
+    /// Returns the record of an agent with a number in the ledger, and its position there.
+    fn record_of(&self, agent: &Agent, seq: u64) -> Result<(LedgerPosition, LedgerRecord)> {
         let mut back = self.context.ledger().scan_back_to(seq.saturating_sub(1))?;
         let name = &agent.name;
         let found = back.next_matching(&mut |it| it.seq == seq && it.is_about_agent(name))?;
@@ -214,10 +264,7 @@ impl RunHistory {
             let message = format!("no record {seq} of {name} in the ledger");
             return Err(Error::new(ErrorKind::User, message));
         };
-        Ok(RunDiff {
-            after: self.side_after(agent, place, &record)?,
-            before: self.side_before(agent, place, record)?,
-        })
+        Ok((place, record))
     }
 
     fn side_before(

@@ -2,6 +2,7 @@
 //! undo. A run applies them as it applies a reset.
 
 use std::collections::BTreeSet;
+use std::io::Read;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,10 +15,12 @@ use crate::archive::{self, EntryKind};
 use crate::base::digest::Digest;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::config::{Agent, Protection};
+use crate::engine::context::Context;
+use crate::engine::layout_memory::LayoutMemory;
 use crate::engine::runs::Planner;
 use crate::engine::watch::degraded;
 use crate::engine::watch::observe::ObservedAgent;
-use crate::layouts::FileEdit;
+use crate::layouts::{FileEdit, FileReadFault};
 use crate::store::address::{connection_target, host_name};
 use crate::store::record::{FileState, Operation};
 use crate::transport::FailureCause;
@@ -25,6 +28,9 @@ use crate::transport::FailureCause;
 /// Maximum number of files of one edit: a run has the directory of each open, and the ledger one
 /// record for all.
 const MAX_EDIT_FILES: usize = 1000;
+
+/// Maximum size in bytes of a file whose content is compared with what the archive holds.
+const MAX_COMPARED_BYTES: u64 = 1 << 20;
 
 /// A file as it is when a step is planned.
 struct PresentFile {
@@ -76,6 +82,7 @@ impl Planner {
                     ContentParts(vec![part])
                 }),
                 attributes: None,
+                moved_from: edit.moved_from.as_ref().map(|path| root.join(path)),
             });
         }
         // Whatever is below a path follows it.
@@ -262,6 +269,49 @@ impl Planner {
             degradations,
         })
     }
+}
+
+/// Returns the contents of files that an undo changes, where they are known and small enough to compare:
+/// those that are in the memory, and those that the archive holds.
+pub(in crate::engine) fn undone_edits(
+    context: &Context,
+    memory: &LayoutMemory,
+    files: &[PlannedFile],
+) -> Vec<FileEdit> {
+    let is_small = |state: &FileState| match state {
+        FileState::File { size, .. } => *size <= MAX_COMPARED_BYTES,
+        _ => true,
+    };
+    let are_small = |file: &&PlannedFile| is_small(&file.before) && is_small(&file.after);
+    let small = files.iter().filter(are_small);
+    small
+        .filter_map(|file| undone_edit(context, memory, file))
+        .collect()
+}
+
+fn undone_edit(context: &Context, memory: &LayoutMemory, file: &PlannedFile) -> Option<FileEdit> {
+    let path = file.path.strip_prefix(memory.files.root()).ok()?;
+    let before = match memory.files.read(path).ok()? {
+        Ok(bytes) => Some(bytes),
+        Err(FileReadFault::Absent) => None,
+        Err(_) => return None,
+    };
+    let mut after = None;
+    if let Some(parts) = &file.content {
+        let reader = parts.open_reader(context).ok()?;
+        let mut bytes = Vec::new();
+        reader
+            .take(MAX_COMPARED_BYTES)
+            .read_to_end(&mut bytes)
+            .ok()?;
+        after = Some(bytes);
+    }
+    Some(FileEdit {
+        path: path.to_path_buf(),
+        before,
+        after,
+        moved_from: None,
+    })
 }
 
 /// Returns the directory of an agent's memories that a file is below.

@@ -221,6 +221,9 @@ pub struct PlannedFile {
     /// Owner, mode and attributes of the bytes that an undo restores.
     #[serde(skip)]
     pub(in crate::engine) attributes: Option<Attributes>,
+    /// The absolute path of the file of the same step that the content comes from.
+    #[serde(skip)]
+    pub(in crate::engine) moved_from: Option<PathBuf>,
 }
 
 impl PlannedFile {
@@ -271,6 +274,9 @@ pub struct PlanStep {
     pub protection: Protection,
     /// What the operator should know before confirming.
     pub notes: Vec<String>,
+    /// What an edit is for: the operation of a layout, and what it is about.
+    #[serde(skip)]
+    pub purpose: Option<String>,
     /// What the lint finds in the baseline and in the scratch that a push keeps, a line each.
     #[serde(rename = "lint")]
     pub lint_findings: Vec<String>,
@@ -340,6 +346,7 @@ impl PlanStep {
             is_confirmation_typed: false,
             protection: agent.protect,
             notes: Vec::new(),
+            purpose: None,
             lint_findings: Vec::new(),
             degradations: Vec::new(),
             undone_run: None,

@@ -51,7 +51,7 @@ mod turn;
 mod unrecorded;
 
 use std::collections::{BTreeMap, HashSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -72,6 +72,7 @@ use crate::store::file::stale_files;
 use crate::store::journal::UNCLAIMED_JOURNAL_HINT;
 use crate::store::record::{RunEvent, new_run_id};
 use crate::store::run_log;
+use crate::transport::MemoryDirectory;
 use capture::MemoryCapture;
 use ending::RunEnding;
 pub use interrupted_turns::{InterruptedTurn, RecoveredTurns};
@@ -94,6 +95,8 @@ struct Run<'a> {
     /// This run's permit to replace memories, or why it has none; not requested before the first
     /// replacement.
     replacing_permit: Mutex<Option<Result<Permit, Error>>>,
+    /// The directories of memories of several files that this run has locked, by their paths.
+    locked_memories: Mutex<BTreeMap<PathBuf, Box<dyn MemoryDirectory>>>,
     /// Records that an undo depends on; not read before the first agent's turn.
     undo_records: Mutex<Option<UndoRecords>>,
     states: FoundStates<'a>,
@@ -199,6 +202,7 @@ impl<'a> Run<'a> {
             begins_archive: runs.context.is_before_new_archive(),
             cancel,
             replacing_permit: Mutex::default(),
+            locked_memories: Mutex::default(),
             undo_records: Mutex::default(),
             states: FoundStates {
                 runs,

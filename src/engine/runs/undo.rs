@@ -301,6 +301,7 @@ fn rebuild_planned(context: &Context, records: &AgentRecords, file: usize) -> Re
         after,
         content,
         attributes,
+        moved_from: None,
     })
 }
 

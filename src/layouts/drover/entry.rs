@@ -187,6 +187,21 @@ pub struct Place {
 }
 
 impl Place {
+    /// Returns the one that a path below that of the memory names, if it can hold entries.
+    pub fn of_directory(directory: &Path) -> Option<Place> {
+        let text = directory.to_str()?;
+        let (name, segment) = text.split_once('/').unwrap_or((text, ""));
+        let scope = Scope::ALL.into_iter().find(|it| it.directory() == name)?;
+        let is_place = match scope {
+            Scope::Global => segment.is_empty(),
+            Scope::Agent | Scope::Run => is_segment(segment),
+        };
+        is_place.then(|| Place {
+            scope,
+            segment: segment.to_string(),
+        })
+    }
+
     /// Its path below that of the memory.
     pub fn directory(&self) -> PathBuf {
         let directory = Path::new(self.scope.directory());
@@ -273,6 +288,15 @@ pub fn parse_entry(bytes: &[u8], place: &Place) -> Result<Entry, LoadFault> {
         updated_ms: pairs.value("updatedAt").and_then(to_millis),
         unknown_lines: unknown_lines(pairs.0),
     })
+}
+
+/// Returns the line of a file at which its mapping is not YAML; none where it is, or as a whole is not.
+pub fn yaml_fault_line(bytes: &[u8]) -> Option<u64> {
+    let text = String::from_utf8_lossy(bytes);
+    let (mapping, _) = split_fences(&text)?;
+    let fault = parse_mapping(mapping).err()?;
+    // The first line has the dashes.
+    fault.line.map(|line| line + 1)
 }
 
 /// The pairs of the mapping of an entry.

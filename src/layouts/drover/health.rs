@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use chrono::{DateTime, FixedOffset};
 
-use super::entry::{Entry, Scope, trim, units};
+use super::entry::{Entry, LoadFault, Scope, trim, units, yaml_fault_line};
 use super::ids::{stable_id, time_of_id};
 use super::operations::{DAY_MS, MAX_SUMMARY_UNITS, MAX_TAGS, YEAR_2000_MS, max_body_units};
 use super::prompt::IndexLimits;
@@ -77,7 +77,7 @@ const DUPLICATE_ID: Check = check(
     "duplicate-id",
     Bad,
     "which file counts depends on the order of reading; forgetting one brings the other back",
-    "forget the entry, which removes both files, and put it again",
+    "`forget` one of the two by the path of its file",
 );
 const TIME_ORDER: Check = check(
     "time-order",
@@ -184,8 +184,8 @@ const BAD_DIRECTORY: Check = check(
 const BAD_NAME: Check = check(
     "bad-name",
     Warning,
-    "agents read only files that are named after an id",
-    "put its text as an entry, or move the file away",
+    "agents read only regular files that are named after an id",
+    "put its text as an entry, or move it away",
 );
 const RUN_OLD: Check = check(
     "run-old",
@@ -265,8 +265,12 @@ pub fn check_store(
     for path in &store.odd_directories {
         findings.add(&BAD_DIRECTORY, path, None, None);
     }
-    for path in &store.odd_names {
-        findings.add(&BAD_NAME, path, None, None);
+    for odd in &store.odd_names {
+        findings.add(&BAD_NAME, &odd.path, None, odd.object.clone());
+    }
+    for (path, error) in &store.unread {
+        let why = error.message().to_string();
+        findings.add(&UNLOADABLE, path, None, Some(why));
     }
     let mut seen_ids = BTreeSet::new();
     for file in &store.files {
@@ -274,7 +278,12 @@ pub fn check_store(
         match &file.entry {
             Err(fault) => {
                 let reason = Some(fault.as_str().to_string());
-                findings.add(&UNLOADABLE, &file.path, Some(&file.name_id), reason);
+                let (path, id) = (&file.path, Some(file.name_id.as_str()));
+                let line = match fault {
+                    LoadFault::Yaml => yaml_fault_line(&file.bytes),
+                    _ => None,
+                };
+                findings.add_at_line(&UNLOADABLE, path, line, id, reason);
             }
             Ok(entry) => {
                 if !seen_ids.insert(&entry.id) {
@@ -308,15 +317,21 @@ fn check_bytes(file: &EntryFile, findings: &mut Findings) {
         findings.add_at_line(&UTF8, path, Some(line), id, None);
     }
     let text = String::from_utf8_lossy(bytes);
-    let is_bad = |it: &(usize, char)| it.1.is_control() && !matches!(it.1, '\n' | '\r' | '\t');
-    if let Some((at, char)) = text.char_indices().find(is_bad) {
+    if let Some((at, char)) = text.char_indices().find(|(_, it)| is_control(it)) {
         let line = text[..at].matches('\n').count() as u64 + 1;
-        let name = format!("U+{:04X}", u32::from(char));
-        findings.add_at_line(&CONTROL, path, Some(line), id, Some(name));
+        findings.add_at_line(&CONTROL, path, Some(line), id, Some(code_point(char)));
     }
     for range in find_secrets(bytes) {
         findings.add_at_line(&SECRET, path, Some(line_of(range.start)), id, None);
     }
+}
+
+fn is_control(char: &char) -> bool {
+    char.is_control() && !matches!(char, '\n' | '\r' | '\t')
+}
+
+fn code_point(char: char) -> String {
+    format!("U+{:04X}", u32::from(char))
 }
 
 fn check_place(file: &EntryFile, entry: &Entry, findings: &mut Findings) {
@@ -366,6 +381,12 @@ fn check_times(file: &EntryFile, entry: &Entry, now_ms: i64, findings: &mut Find
 
 fn check_texts(file: &EntryFile, entry: &Entry, findings: &mut Findings) {
     let (path, id) = (&file.path, Some(entry.id.as_str()));
+    let has_raw = String::from_utf8_lossy(&file.bytes).contains(|it| is_control(&it));
+    let mut written = entry.tags.iter().chain([&entry.summary]);
+    let escaped = written.find_map(|text| text.chars().find(is_control));
+    if let Some(char) = escaped.filter(|_| !has_raw) {
+        findings.add(&CONTROL, path, id, Some(code_point(char)));
+    }
     let length = units(&entry.summary);
     if length > MAX_SUMMARY_UNITS {
         findings.add(&SUMMARY_LONG, path, id, Some(length.to_string()));

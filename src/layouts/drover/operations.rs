@@ -281,13 +281,14 @@ fn plan_write(
     }
     let after = format_entry(entry).into_bytes();
     check_is_seen(&after, &path, entry)?;
+    let others = || store.files_of(&entry.id).filter(|file| file.path != path);
     let mut edits = vec![FileEdit {
         path: path.clone(),
         before,
         after: Some(after),
+        moved_from: others().next().map(|file| file.path.clone()),
     }];
-    let others = store.files_of(&entry.id).filter(|file| file.path != path);
-    edits.extend(others.map(removal));
+    edits.extend(others().map(removal));
     let (scope, kind) = (entry.scope.as_str(), entry.kind.as_str());
     Ok(PlannedOperation {
         outcome,
@@ -348,6 +349,7 @@ pub fn removal(file: &EntryFile) -> FileEdit {
         path: file.path.clone(),
         before: Some(file.bytes.clone()),
         after: None,
+        moved_from: None,
     }
 }
 
@@ -361,6 +363,9 @@ pub fn plan_forget(
     agent_id: Option<&str>,
     directory: Option<&Path>,
 ) -> Result<PlannedOperation, PlanFailure> {
+    if id.contains('/') {
+        return plan_forget_file(files, Path::new(id), agent_id, directory);
+    }
     let store = Store::load_whole(files)?;
     let Some((_, entry)) = store.find(id) else {
         return Ok(PlannedOperation {
@@ -377,6 +382,50 @@ pub fn plan_forget(
         message: format!("forgot memory '{id}'."),
         facts: json!({ "id": id, "removed": true }),
         edits: store.files_of(id).map(removal).collect(),
+        basis: None,
+    })
+}
+
+/// Plans to remove one file with the name of an entry: one of two with the same id, or one that agents do
+/// not see.
+fn plan_forget_file(
+    files: &MemoryFiles,
+    path: &Path,
+    agent_id: Option<&str>,
+    directory: Option<&Path>,
+) -> Result<PlannedOperation, PlanFailure> {
+    let path = path.strip_prefix(files.root()).unwrap_or(path);
+    let shown = path.display().to_string();
+    let place = path.parent().and_then(Place::of_directory);
+    let stem = path
+        .file_name()
+        .and_then(|it| it.to_str()?.strip_suffix(".md"));
+    let (Some(place), Some(id)) = (place, stem.filter(|it| is_entry_id(it))) else {
+        let message = format!("{shown} is not the path of an entry");
+        return Err(refuse("not_found", message));
+    };
+    let bytes = match files.read(path)? {
+        Ok(bytes) => bytes,
+        Err(fault) => return Err(refuse("io", fault.to_error(path).message().to_string())),
+    };
+    match (parse_entry(&bytes, &place), agent_id) {
+        (Ok(entry), _) => check_may_change(&entry, agent_id, "forget", directory)?,
+        (Err(_), None) => {}
+        (Err(_), Some(_)) => {
+            let message = format!("cannot forget '{shown}' — it does not say whose it is.");
+            return Err(refuse("not_owned", message));
+        }
+    }
+    Ok(PlannedOperation {
+        outcome: "removed",
+        message: format!("removed the file {shown}."),
+        facts: json!({ "id": id, "path": shown, "removed": true }),
+        edits: vec![FileEdit {
+            path: path.to_path_buf(),
+            before: Some(bytes),
+            after: None,
+            moved_from: None,
+        }],
         basis: None,
     })
 }
@@ -431,9 +480,9 @@ pub fn plan_move(
 }
 
 /// Returns why the files of a directory cannot all be read, if so.
-fn first_error(unlisted: Vec<Error>, unread: Vec<UnreadFile>) -> Option<Error> {
-    let unread = unread.into_iter().map(|it| it.error);
-    unlisted.into_iter().chain(unread).next()
+fn first_error(unlisted: Vec<(PathBuf, Error)>, unread: Vec<UnreadFile>) -> Option<Error> {
+    let unlisted = unlisted.into_iter().map(|(_, error)| error);
+    unlisted.chain(unread.into_iter().map(|it| it.error)).next()
 }
 
 /// Plans to bring the entries of a scope back to a recorded set: a directory of their files. Entries
@@ -464,6 +513,7 @@ pub fn plan_reset(
             path,
             before: before.map(|it| it.bytes.clone()),
             after: Some(file.bytes.clone()),
+            moved_from: None,
         });
     }
     let extra = present

@@ -61,6 +61,7 @@ pub fn plan_repair(
         edits.push(removal(file));
     }
     edits.push(FileEdit {
+        moved_from: (path != file.path).then(|| file.path.clone()),
         before: (path == file.path).then(|| file.bytes.clone()),
         after: Some(bytes),
         path: path.clone(),

@@ -40,10 +40,19 @@ pub struct ListedFile {
 pub struct ListedPlace {
     /// Those of entries, in ascending order.
     pub files: Vec<ListedFile>,
-    /// Markdown files that have other names, so that they are left out.
-    pub odd_names: Vec<PathBuf>,
-    /// Why names could not be looked at.
-    pub unread: Vec<Error>,
+    /// What else has the name of a Markdown file, and is left out.
+    pub odd_names: Vec<OddName>,
+    /// Names that could not be looked at.
+    pub unread: Vec<(PathBuf, Error)>,
+}
+
+/// Something with the name of a Markdown file that agents do not read.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct OddName {
+    /// Its path below the directory of the memory.
+    pub path: PathBuf,
+    /// What it is, if it is no regular file.
+    pub object: Option<String>,
 }
 
 /// The names of a directory of entries, some at a time.
@@ -92,19 +101,29 @@ impl ListedPlace {
     /// Adds a name, if it is that of a Markdown file.
     fn add(&mut self, place: &Place, entry: DirectoryEntry) {
         let path = place.directory().join(&entry.name);
-        let Some(stem) = entry.name.to_str().and_then(|it| it.strip_suffix(".md")) else {
+        let name = entry.name.as_encoded_bytes();
+        let Some(stem) = name.strip_suffix(b".md") else {
             return;
         };
-        match entry.object {
-            Ok(MemoryObject::File(_)) if !is_entry_id(stem) => self.odd_names.push(path),
-            Ok(MemoryObject::File(metadata)) => self.files.push(ListedFile {
-                name_id: stem.to_string(),
-                path,
-                metadata,
-            }),
-            Ok(_) => {}
-            Err(error) => self.unread.push(error.into()),
-        }
+        let id = std::str::from_utf8(stem).ok().filter(|it| is_entry_id(it));
+        let object = match entry.object {
+            Ok(MemoryObject::File(metadata)) => match id {
+                Some(id) => {
+                    self.files.push(ListedFile {
+                        name_id: id.to_string(),
+                        path,
+                        metadata,
+                    });
+                    return;
+                }
+                None => None,
+            },
+            Ok(MemoryObject::Special(special)) => Some(special.to_string()),
+            // It is gone by now.
+            Ok(MemoryObject::Absent) => return,
+            Err(error) => return self.unread.push((path, error.into())),
+        };
+        self.odd_names.push(OddName { path, object });
     }
 }
 
@@ -162,10 +181,10 @@ pub struct Store {
     visible: Vec<usize>,
     /// Directories of agents and runs that are left out for their names.
     pub odd_directories: Vec<PathBuf>,
-    /// Markdown files that are left out for their names.
-    pub odd_names: Vec<PathBuf>,
-    /// Why files could not be read.
-    pub unread: Vec<Error>,
+    /// What else has the name of a Markdown file, and is left out.
+    pub odd_names: Vec<OddName>,
+    /// Files that could not be read, by their paths.
+    pub unread: Vec<(PathBuf, Error)>,
 }
 
 impl Store {
@@ -185,7 +204,8 @@ impl Store {
             store.unread.extend(listed.unread);
             let (read, unread) = read_listed(files, &place, listed.files);
             store.files.extend(read);
-            store.unread.extend(unread.into_iter().map(|it| it.error));
+            let unread = unread.into_iter().map(|it| (it.file.path, it.error));
+            store.unread.extend(unread);
         }
         let mut positions: HashMap<&str, usize> = HashMap::new();
         for (number, file) in store.files.iter().enumerate() {
@@ -206,7 +226,7 @@ impl Store {
     pub fn load_whole(files: &MemoryFiles) -> Result<Store> {
         let mut store = Store::load(files)?;
         match store.unread.pop() {
-            Some(error) => Err(error),
+            Some((_, error)) => Err(error),
             None => Ok(store),
         }
     }

@@ -49,35 +49,43 @@ pub struct Pair {
     pub source: String,
 }
 
+/// Why a text is not one mapping.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MappingFault {
+    /// The line, from 1; none where it is about the text as a whole.
+    pub line: Option<u64>,
+    /// What is wrong, as a phrase.
+    pub why: String,
+}
+
 /// Reads a text that is one mapping, with keys that occur once.
 ///
 /// # Errors
-/// What is wrong with it, as a phrase.
-pub fn parse_mapping(text: &str) -> Result<Vec<Pair>, String> {
+/// The first fault.
+pub fn parse_mapping(text: &str) -> Result<Vec<Pair>, MappingFault> {
     let mut builder = Builder::default();
     let mut documents = 0;
     for event in Parser::new_from_str(text) {
-        let (event, span) = event.map_err(|error| error.info().to_string())?;
-        match event {
-            Event::DocumentStart(_) => documents += 1,
-            Event::Scalar(text, style, anchor, tag) => {
-                let value = resolve_scalar(text.into_owned(), style, tag.as_deref())?;
-                builder.add(value, anchor, span)?;
-            }
-            Event::Alias(anchor) => {
-                let value = builder.anchors.get(&anchor).cloned();
-                builder.add(value.unwrap_or(Value::Mapping), 0, span)?;
-            }
-            Event::SequenceStart(anchor, _) => builder.open(NodeKind::list(), anchor, span)?,
-            Event::MappingStart(anchor, _) => builder.open(NodeKind::mapping(), anchor, span)?,
-            Event::SequenceEnd | Event::MappingEnd => builder.close(span)?,
-            _ => {}
+        let (event, span) = event.map_err(|error| MappingFault {
+            line: Some(error.marker().line() as u64),
+            why: error.info().to_string(),
+        })?;
+        if matches!(event, Event::DocumentStart(_)) {
+            documents += 1;
         }
+        builder.take(event, span).map_err(|why| MappingFault {
+            line: Some(span.start.line() as u64),
+            why,
+        })?;
     }
+    let whole = |why: &str| MappingFault {
+        line: None,
+        why: why.to_string(),
+    };
     if documents > 1 {
-        return Err("more than one document".to_string());
+        return Err(whole("more than one document"));
     }
-    let read = builder.pairs.ok_or("not a mapping")?;
+    let read = builder.pairs.ok_or_else(|| whole("not a mapping"))?;
     let chars: Vec<char> = text.chars().collect();
     // Keys that begin lines of their own own them up to the next key.
     let mut ends = read.iter().skip(1).map(|pair| pair.start);
@@ -150,6 +158,23 @@ struct Builder {
 }
 
 impl Builder {
+    fn take(&mut self, event: Event<'_>, span: Span) -> Result<(), String> {
+        match event {
+            Event::Scalar(text, style, anchor, tag) => {
+                let value = resolve_scalar(text.into_owned(), style, tag.as_deref())?;
+                self.add(value, anchor, span)
+            }
+            Event::Alias(anchor) => {
+                let value = self.anchors.get(&anchor).cloned();
+                self.add(value.unwrap_or(Value::Mapping), 0, span)
+            }
+            Event::SequenceStart(anchor, _) => self.open(NodeKind::list(), anchor, span),
+            Event::MappingStart(anchor, _) => self.open(NodeKind::mapping(), anchor, span),
+            Event::SequenceEnd | Event::MappingEnd => self.close(span),
+            _ => Ok(()),
+        }
+    }
+
     fn open(&mut self, kind: NodeKind, anchor: usize, span: Span) -> Result<(), String> {
         if self.open.len() == MAX_DEPTH {
             return Err(format!("more than {MAX_DEPTH} values in each other"));

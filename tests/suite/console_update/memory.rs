@@ -426,6 +426,30 @@ fn findings_are_listed_with_what_to_do() {
     assert!(console.screen_text().contains("No findings."));
 }
 
+#[test]
+fn finding_opens_its_file_and_leads_back() {
+    let mut console = console_with_items(&["tea.md"]);
+    console.press("Tab");
+    let number = console.model.agent.health.number;
+    console.send(Msg::MemoryChecked(number, Ok(vec![finding("kept/old.md")])));
+    console.effects.clear();
+    console.press("Enter");
+    assert_eq!(tab(&console), AgentTab::Memory);
+    let wanted = console.effects.iter().find_map(|effect| match effect {
+        Effect::ReadItemContent(request) => Some(request.item.as_str()),
+        _ => None,
+    });
+    assert_eq!(wanted, Some("kept/old.md"));
+    answer_content(&mut console);
+    assert!(console.screen_text().contains("kept/old.md"));
+    console.press("Esc");
+    assert_eq!(tab(&console), AgentTab::Health);
+    // The list of the Memory tab is as it was.
+    console.press("S-Tab");
+    assert_eq!(current_item(&console), "tea.md");
+    assert!(!console.model.agent.memory.content.is_open);
+}
+
 /// Returns the plan that was requested last.
 fn planned(console: &TestConsole) -> &PlanRequest {
     let mut effects = console.effects.iter().rev();

@@ -157,6 +157,7 @@ pub fn handle_run_diff(
 pub fn open_selected(model: &mut Model) -> Vec<Effect> {
     match model.agent.tab {
         AgentTab::Memory => memory::open_selected(model),
+        AgentTab::Health => memory::open_finding(model),
         AgentTab::History => open_run_diff(model),
         _ => open_baseline(model),
     }
@@ -169,14 +170,14 @@ fn open_run_diff(model: &mut Model) -> Vec<Effect> {
         return Vec::new();
     };
     let seq = past.record.seq;
-    let files = text::prepare_recorded_changes(&directory, &past.record.event.files);
+    let files = &past.record.event.files;
+    let files = text::prepare_recorded_changes(&directory, files, &[], None);
     agent.history.list.key = Some(seq);
     agent.history.open_seq = Some(seq);
     agent.history.diff.clear();
     if !files.lines.is_empty() {
-        // The record says what happened to several files; their contents are in the archive.
+        // The record says what happened to several files, until their contents are read.
         agent.history.diff.show(files);
-        return Vec::new();
     }
     vec![Effect::PrepareRunDiff(agent.agent.clone(), seq)]
 }
@@ -649,7 +650,9 @@ pub fn check_selected(model: &Model) -> Result<(), String> {
         }
         AgentTab::Memory => return Err("the item is open".to_string()),
         AgentTab::Health => {
-            return Err("nothing opens here: the finding is shown below".to_string());
+            let finding = model.agent.health.current_finding();
+            let has_file = finding.is_some_and(|finding| finding.path.is_some());
+            return require(has_file, "no finding with a file under the cursor");
         }
         _ => {}
     }

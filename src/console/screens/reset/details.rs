@@ -33,14 +33,10 @@ pub fn request_details(model: &mut Model) -> Vec<Effect> {
     }
     model.reset.details = details;
     let to_effect = |wanted: PlanDetailsRequest| match wanted {
-        PlanDetailsRequest::Rules(change) => Some(Effect::CompareNewRules(change)),
-        // What an undo puts back is in the archive, and its files say how much it is.
-        PlanDetailsRequest::Files(changes) => changes
-            .operation
-            .is_some()
-            .then_some(Effect::CompareFileChanges(changes)),
+        PlanDetailsRequest::Rules(change) => Effect::CompareNewRules(change),
+        PlanDetailsRequest::Files(changes) => Effect::CompareFileChanges(changes),
     };
-    wanted.and_then(to_effect).into_iter().collect()
+    wanted.map(to_effect).into_iter().collect()
 }
 
 /// Returns the step whose files are shown: the one under the cursor, else the first that changes any.

@@ -161,6 +161,9 @@ pub fn handle_plan(model: &mut Model, id: u64, plan: Result<Box<Plan>, Error>) -
             return Vec::new();
         }
     };
+    if matches!(request, PlanRequest::Edit { .. }) {
+        model.agent.memory.unplanned = None;
+    }
     let confirmation = required_confirmation(&plan, &request, model);
     let shown = PlanView {
         request: request.clone(),

@@ -185,7 +185,9 @@ fn prepare_file_changes(engine: &Engine, changes: &FileChangesRequest) -> Result
             let planned = engine.layouts().plan_operation(&memory, operation)?;
             planned.edits
         }
-        None => Vec::new(),
+        None => engine
+            .layouts()
+            .undone_edits(&changes.agent, &changes.files)?,
     };
     let deadline = engine.clock().instant() + DIFF_TIMEOUT;
     Ok(text::prepare_file_changes(changes, &edits, Some(deadline)))

@@ -81,10 +81,10 @@ impl ArchiveSearch {
             let note = "memories of several files on hosts are searched with in:memory only";
             result.notes.push(note.to_string());
         }
-        if let Some(first) = failed.first() {
-            let note = format!("not searched, as a memory of several files: {first}");
-            result.notes.push(note);
-        }
+        let notes = failed.iter();
+        result
+            .notes
+            .extend(notes.map(|it| format!("not searched, as a memory of several files: {it}")));
     }
 
     fn agents_with_layouts<'s>(
@@ -253,8 +253,15 @@ impl ArchiveSearch {
         result: &mut SearchResult,
     ) {
         let is_rare = result.files.len() < ENOUGH_TEXTS && !memories.is_empty();
-        let query = is_rare.then(|| self.widen_query(&request.query)).flatten();
-        let Some(query) = query else {
+        if !is_rare || !request.query.has_text() {
+            return;
+        }
+        if self.index_state().vocabulary().is_none() {
+            let note = "not searched for similar words: the index cannot be read now";
+            result.notes.push(note.to_string());
+            return;
+        }
+        let Some(query) = self.widen_query(&request.query) else {
             return;
         };
         let known: HashSet<(String, PathBuf)> =

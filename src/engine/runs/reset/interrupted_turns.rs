@@ -1,7 +1,7 @@
 //! The recovery of interrupted runs before a command decides what it is about: a target such as "the
 //! last run" depends on what recovery appends to the ledger.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -22,6 +22,8 @@ pub struct InterruptedTurn {
     pub agent: String,
     /// The run.
     pub run: String,
+    /// The path of the agent's memory at that time.
+    pub memory: Option<PathBuf>,
     /// What the run did.
     pub operation: Operation,
     /// The run that it undid.
@@ -33,6 +35,7 @@ impl InterruptedTurn {
         InterruptedTurn {
             agent: event.agent.clone(),
             run: event.run.clone(),
+            memory: event.memory.clone(),
             operation: event.operation,
             undone_run: event.undone_run.clone(),
         }

@@ -1,7 +1,7 @@
 //! The steps of one agent's turn. Each step returns its unsynced changes; the lane syncs them.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::capture::Captured;
@@ -30,6 +30,12 @@ use crate::transport::{
 /// open for a client takes a moment; the memory of an agent that keeps the lease is displaced
 /// unread.
 const LEASE_BREAK_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Maximum wait for another run that changes the same memory of several files.
+const MEMORY_LOCK_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Interval at which a waiting run checks whether that memory is free.
+const MEMORY_LOCK_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// An agent whose turn has begun.
 pub(super) struct Turn<'a> {
@@ -145,6 +151,7 @@ impl<'a> Run<'a> {
             undone_run: step.undone_run.as_ref().map(|undo| undo.run.clone()),
             files: step.files.iter().map(PlannedFile::to_change).collect(),
             directories: step.new_directories.clone(),
+            note: step.purpose.clone(),
             ..self.new_event(&step.agent)
         }
     }
@@ -154,7 +161,47 @@ impl<'a> Run<'a> {
         if queued.lock.is_none() {
             queued.lock = Some(self.lock_agent(agent)?);
         }
+        if !queued.step.files.is_empty() {
+            self.lock_layout_memory(agent)?;
+        }
         Ok(agent)
+    }
+
+    /// Locks the memory of several files of an agent until the run ends: other agents may have the same
+    /// one, and so may runs without a config.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Busy`]: another process has it locked.
+    fn lock_layout_memory(&self, agent: &Agent) -> Result<(), Error> {
+        let Some(layout) = &agent.layout else {
+            return Ok(());
+        };
+        let root = &layout.directory;
+        let locked = || {
+            let locked = self.locked_memories.lock();
+            locked.unwrap_or_else(PoisonError::into_inner)
+        };
+        if locked().contains_key(root) {
+            return Ok(());
+        }
+        // Of any file.
+        let directory = match self.context().open_directory_at(agent, &root.join("any")) {
+            // The turn says so.
+            Err(_) => return Ok(()),
+            Ok(directory) => directory,
+        };
+        let clock = self.context().clock();
+        let end = clock.instant() + MEMORY_LOCK_TIMEOUT;
+        while !directory.try_lock()? {
+            if clock.instant() >= end || self.is_cancelled() {
+                let message = format!("another process changes the memory in {}", root.display());
+                return Err(Error::new(ErrorKind::Busy, message)
+                    .with_hint("try again; `lslocks` lists the processes that hold locks"));
+            }
+            clock.sleep(MEMORY_LOCK_POLL_INTERVAL);
+        }
+        locked().insert(root.clone(), directory);
+        Ok(())
     }
 
     pub(super) fn lock_agent(&self, agent: &Agent) -> Result<Arc<dyn Lease>, Error> {
@@ -429,12 +476,15 @@ impl<'a> Run<'a> {
         turn: &mut Turn<'a>,
         prepared: PreparedSwap,
     ) -> Result<PreparedSwap, EarlyEnd> {
-        for (number, prepared) in prepared.files.iter().enumerate() {
+        let prepared_files = &prepared.files;
+        for (number, prepared) in prepared_files.iter().enumerate() {
             let captured = &prepared.captured;
             let Replacement::File(parts) = &captured.source.replacement else {
                 continue;
             };
-            let attributes = match attributes_to_apply(turn.queued.step, captured)? {
+            let moved_from =
+                moved_file(turn.queued.step, number).map(|it| &prepared_files[it].captured);
+            let attributes = match attributes_to_apply(turn.queued.step, captured, moved_from)? {
                 Some(it) if has_displaced_owner(captured, &it) => StagedAttributes::Exact(it),
                 Some(it) => StagedAttributes::OfDirectoryOwner(it),
                 None => StagedAttributes::Inherited,
@@ -545,6 +595,7 @@ impl<'a> Run<'a> {
 /// - An owner is applied only if the displaced file or the directory has the same one now. The
 ///   ledger may hold an owner from another file system, whose owners its server or its image
 ///   determines.
+/// - An edit that moves bytes to a new file installs them with the rights of the file that held them.
 /// - In all other cases the new file inherits its directory's, unless others could then read bytes
 ///   that were private: such an undo is refused.
 ///
@@ -553,9 +604,15 @@ impl<'a> Run<'a> {
 ///
 /// # Errors
 /// [`ErrorKind::Conflict`]: private bytes of two owners.
-fn attributes_to_apply(step: &PlanStep, captured: &Captured) -> Result<Option<Attributes>, Error> {
+fn attributes_to_apply(
+    step: &PlanStep,
+    captured: &Captured,
+    moved_from: Option<&Captured>,
+) -> Result<Option<Attributes>, Error> {
     if step.undone_run.is_none() {
-        return Ok(captured.attributes.clone());
+        let holder = captured.attributes.as_ref();
+        let holder = holder.or(moved_from.and_then(|it| it.attributes.as_ref()));
+        return Ok(holder.cloned());
     }
     let Some(kept) = &captured.source.attributes else {
         return Ok(None);
@@ -575,6 +632,12 @@ fn attributes_to_apply(step: &PlanStep, captured: &Captured) -> Result<Option<At
             .with_hint("use --overwrite, which archives the newer notes"));
     }
     Ok(rights)
+}
+
+/// Returns the number of the file of a step that the content of a file comes from.
+fn moved_file(step: &PlanStep, number: usize) -> Option<usize> {
+    let moved_from = step.files.get(number)?.moved_from.as_ref()?;
+    step.files.iter().position(|file| file.path == *moved_from)
 }
 
 /// Whether the displaced file has the owner in `attributes`.

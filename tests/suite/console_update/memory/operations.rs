@@ -114,6 +114,55 @@ fn arguments_are_asked_one_after_the_other() {
 }
 
 #[test]
+fn wrong_choice_is_refused_at_once() {
+    let mut console = console_with_items(&["tea.md"]);
+    console.press("O");
+    console.type_line("move");
+    console.press("Enter Enter Enter");
+    console.type_line("thrown");
+    console.press("Enter");
+    let message = "to is one of kept, archived; Esc cancels";
+    assert_eq!(console.message_text(), message);
+    assert_eq!(console.model.input_line.as_ref().unwrap().text, "thrown");
+    console.type_line("archived");
+    console.press("Enter");
+    let PlanRequest::Edit { request, .. } = planned(&console) else {
+        panic!("no operation: {:?}", planned(&console))
+    };
+    assert_eq!(request.arguments["to"], ["archived"]);
+}
+
+#[test]
+fn refused_operation_keeps_what_was_typed() {
+    let mut console = console_with_items(&["tea.md"]);
+    let text_of = |console: &TestConsole| console.model.input_line.clone().unwrap().text;
+    let begin = |console: &mut TestConsole| {
+        console.press("O");
+        console.type_line("move");
+        console.press("Enter");
+    };
+    begin(&mut console);
+    console.type_line("full");
+    console.press("Enter Enter");
+    console.type_line("kept");
+    console.press("Enter");
+    let id = console.model.reset.plan.requests.last_id;
+    let error = Error::new(ErrorKind::User, "refused");
+    console.send(Msg::PlanMade(id, Err(error)));
+    begin(&mut console);
+    assert_eq!(text_of(&console), "full");
+    console.press("Enter Enter");
+    assert_eq!(text_of(&console), "kept");
+    console.press("Enter");
+    // What was planned is not offered again.
+    let id = console.model.reset.plan.requests.last_id;
+    console.send(Msg::PlanMade(id, Ok(Box::new(edit_plan()))));
+    console.press("Esc");
+    begin(&mut console);
+    assert_eq!(text_of(&console), "");
+}
+
+#[test]
 fn refused_operation_says_why() {
     let mut console = console_with_items(&["tea.md"]);
     console.press("O");

@@ -86,6 +86,8 @@ pub struct MemoryPane {
     pub items: ItemList,
     /// The content of an item.
     pub content: ItemContentPane,
+    /// The operation that was typed last, until it comes to a plan.
+    pub unplanned: Option<OperationDraft>,
 }
 
 /// The order of items.
@@ -171,6 +173,8 @@ pub struct ItemContentPane {
     pub pane: Pane,
     /// Whether it takes the place of the lists.
     pub is_open: bool,
+    /// Whether it was opened from the finding of a check, to which it leads back.
+    pub is_of_finding: bool,
 }
 
 /// The Health tab.
@@ -210,6 +214,8 @@ pub struct OperationDraft {
     pub given: BTreeMap<String, Vec<String>>,
     /// Index of the argument that is typed.
     pub index: usize,
+    /// What was typed for the same operation when it came to no plan.
+    pub earlier: BTreeMap<String, Vec<String>>,
 }
 
 impl MemoryPane {
@@ -476,6 +482,7 @@ impl OperationDraft {
             spec,
             given: BTreeMap::new(),
             index: 0,
+            earlier: BTreeMap::new(),
         }
     }
 
@@ -488,6 +495,12 @@ impl OperationDraft {
     pub fn is_of_item(&self) -> bool {
         let argument = self.argument();
         argument.is_some_and(|it| it.form == ArgumentForm::Positional)
+    }
+
+    /// Returns what was typed for this argument when the operation came to no plan.
+    pub fn earlier_text(&self) -> Option<String> {
+        let values = self.earlier.get(self.argument()?.name)?;
+        Some(values.join(", "))
     }
 
     /// Returns the label of the typed text.

@@ -227,11 +227,40 @@ pub fn open_selected(model: &mut Model) -> Vec<Effect> {
     Vec::new()
 }
 
+/// Opens the file of the finding under the cursor.
+pub fn open_finding(model: &mut Model) -> Vec<Effect> {
+    let agent = &mut model.agent;
+    let path = agent
+        .health
+        .current_finding()
+        .and_then(|it| it.path.as_deref());
+    let Some(path) = path.and_then(|path| path.to_str()) else {
+        return Vec::new();
+    };
+    let request = ItemContentRequest {
+        number: agent.memory.number,
+        agent: agent.agent.clone(),
+        collection: agent.memory.collection.clone(),
+        item: path.to_string(),
+    };
+    agent.memory.content = ItemContentPane {
+        request: Some(request.clone()),
+        is_open: true,
+        is_of_finding: true,
+        ..ItemContentPane::default()
+    };
+    agent.tab = AgentTab::Memory;
+    vec![Effect::ReadItemContent(request)]
+}
+
 /// Goes back one level on the Memory tab: from an open item to its list, from the items to all of them,
 /// and to the collections with a key that does not leave the screen. Returns whether there was one.
 pub fn go_back(model: &mut Model, is_escape: bool, is_leaving: bool) -> bool {
     let memory = &mut model.agent.memory;
-    if memory.content.is_open {
+    if memory.content.is_of_finding {
+        memory.content = ItemContentPane::default();
+        model.agent.tab = AgentTab::Health;
+    } else if memory.content.is_open {
         memory.content.is_open = false;
         memory.content.pane.search("");
     } else if is_escape && !memory.items.filter.is_empty() {
@@ -320,13 +349,22 @@ pub fn choose_operation(model: &mut Model) {
 pub fn begin_operation(model: &mut Model, name: &str) -> Vec<Effect> {
     let agent = model.agent.agent.clone();
     let spec = model.agent.memory.find_operation(name);
-    let draft = spec.map(|spec| OperationDraft::new(agent, spec));
-    draft.map_or_else(Vec::new, |draft| continue_operation(model, draft))
+    let Some(mut draft) = spec.map(|spec| OperationDraft::new(agent, spec)) else {
+        return Vec::new();
+    };
+    let unplanned = model.agent.memory.unplanned.take();
+    if let Some(earlier) = unplanned.filter(|it| (&it.agent, it.spec) == (&draft.agent, draft.spec))
+    {
+        draft.earlier = earlier.earlier;
+        draft.earlier.extend(earlier.given);
+    }
+    continue_operation(model, draft)
 }
 
 /// Asks for the next argument of an operation; plans it when all are given.
 fn continue_operation(model: &mut Model, draft: OperationDraft) -> Vec<Effect> {
     if draft.argument().is_none() {
+        model.agent.memory.unplanned = Some(draft.clone());
         let edit = PlanRequest::Edit {
             agent: draft.agent,
             request: OperationRequest {
@@ -339,7 +377,8 @@ fn continue_operation(model: &mut Model, draft: OperationDraft) -> Vec<Effect> {
     }
     let item = draft.argument().filter(|_| draft.is_of_item());
     let text = item.and_then(|argument| subject_of(model, argument));
-    let text = text.unwrap_or_default();
+    let text = text.or_else(|| draft.earlier_text()).unwrap_or_default();
+    model.agent.memory.unplanned = Some(draft.clone());
     let purpose = PromptPurpose::OperationArgument(draft);
     model.input_line = Some(Prompt::prefilled(purpose, text));
     model.is_dirty = true;
@@ -367,6 +406,16 @@ pub fn finish_argument(model: &mut Model, mut draft: OperationDraft, text: Strin
         return Vec::new();
     };
     if !text.is_empty() {
+        if !argument.choices.is_empty() && !argument.choices.contains(&text.as_str()) {
+            let choices = argument.choices.join(", ");
+            model.show_hint(&format!(
+                "{} is one of {choices}; Esc cancels",
+                argument.name
+            ));
+            let purpose = PromptPurpose::OperationArgument(draft);
+            model.input_line = Some(Prompt::prefilled(purpose, text));
+            return Vec::new();
+        }
         let values = match argument.form {
             ArgumentForm::Repeated => text.split(',').map(|it| it.trim().to_string()).collect(),
             _ => vec![text],

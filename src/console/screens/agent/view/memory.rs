@@ -240,19 +240,20 @@ pub fn draw_details(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
         canvas.put_text(1, y, &id, Role::Text);
         return;
     };
-    let mut parts = vec![item.id.clone()];
     let path = item.path.display().to_string();
-    parts.extend((path != item.id).then(|| format!("in {path}")));
-    parts.extend((!item.labels.is_empty()).then(|| item.labels.join(" ")));
+    let mut parts = Vec::new();
+    parts.extend((!path.contains(&item.id)).then(|| item.id.clone()));
+    parts.push(path);
     parts.extend(
         item.failure
             .as_ref()
             .map(|why| format!("cannot read it: {why}")),
     );
+    let is_restricted = item.visible_to != "all";
+    parts.extend(is_restricted.then(|| format!("visible to {}", item.visible_to)));
+    parts.extend((!item.labels.is_empty()).then(|| item.labels.join(" ")));
     parts.push(format_count(item.bytes, "byte"));
     let changed = item.modified.map(|time| time.format("%Y-%m-%d %H:%M"));
     parts.extend(changed.map(|time| format!("changed {time}")));
-    let is_restricted = item.visible_to != "all";
-    parts.extend(is_restricted.then(|| format!("visible to {}", item.visible_to)));
     canvas.put_start(1, y, &parts.join(" · "), Role::Text);
 }

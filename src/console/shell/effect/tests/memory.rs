@@ -148,6 +148,7 @@ fn edit_of(path: &str, before: &str, after: &str) -> FileEdit {
         path: path.into(),
         before: Some(before.as_bytes().to_vec()),
         after: Some(after.as_bytes().to_vec()),
+        moved_from: None,
     }
 }
 
