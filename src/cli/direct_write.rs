@@ -151,9 +151,7 @@ impl DirectMemory<'_> {
                 .recover_interrupted_turns(&agents, &stop, &mut |_| {})?
                 .into_result()?;
             let left = engine.runs().unrecorded_turns(&agents)?;
-            let mut roots = left
-                .iter()
-                .filter_map(|turn| turn.memory.as_deref()?.parent());
+            let mut roots = left.iter().filter_map(|turn| turn.memory.as_deref());
             if let Some(root) = roots.find(|root| !root.is_dir()) {
                 return Err(unrecovered_error(root, &directory));
             }

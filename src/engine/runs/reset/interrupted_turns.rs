@@ -22,7 +22,7 @@ pub struct InterruptedTurn {
     pub agent: String,
     /// The run.
     pub run: String,
-    /// The path of the agent's memory at that time.
+    /// Where the memory of the agent was at that time.
     pub memory: Option<PathBuf>,
     /// What the run did.
     pub operation: Operation,
