@@ -133,7 +133,7 @@ fn special_object_on_a_host_is_left_alone() {
         let [put, to_w, forget] = EntryOperation::ALL.map(|it| it.command(ODD_ID));
         for (verb, expected) in [
             (&["show", ODD_ID][..], 2),
-            (&["health"], 0),
+            (&["health"], 1),
             (&[&["apply"], &put[..]].concat(), 1),
             (&[&["apply"], &to_w[..]].concat(), 1),
             (&[&["apply"], &forget[..]].concat(), 0),
