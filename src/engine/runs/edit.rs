@@ -122,7 +122,8 @@ impl Planner {
         Ok(Plan::new(Operation::Edit, now, steps, skipped))
     }
 
-    /// Plans the undo of an edit; `None` where every file already has its earlier content.
+    /// Plans the undo of an edit; `None` where every file already has its earlier content. A file that has
+    /// it while others have not was changed since: an entry that the edit has moved may have moved on.
     pub(super) fn edit_undo_step(
         &self,
         agent: &Agent,
@@ -137,13 +138,12 @@ impl Planner {
         for (mut file, change) in rebuilt.into_iter().zip(&event.files) {
             let present = self.present_file(agent, memory_root(agent, &file.path)?, &file.path)?;
             file.before = present.state.clone();
-            if file.before == file.after {
-                continue;
-            }
             if change.after.as_ref() != Some(&file.before) {
                 written_since.push(file.path.display().to_string());
             }
-            files.push((file, present));
+            if file.before != file.after {
+                files.push((file, present));
+            }
         }
         if files.is_empty() {
             return Ok(None);
