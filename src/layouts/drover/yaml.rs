@@ -49,13 +49,21 @@ pub struct Pair {
     pub source: String,
 }
 
-/// Why a text is not one mapping.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A text is not one mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MappingFault {
-    /// The line, from 1; none where it is about the text as a whole.
+    /// The line of the first fault, from 1; none where the text as a whole is at fault.
     pub line: Option<u64>,
-    /// What is wrong, as a phrase.
-    pub why: String,
+}
+
+impl MappingFault {
+    const OF_TEXT: MappingFault = MappingFault { line: None };
+
+    fn at(marker: Marker) -> MappingFault {
+        MappingFault {
+            line: Some(marker.line() as u64),
+        }
+    }
 }
 
 /// Reads a text that is one mapping, with keys that occur once.
@@ -66,26 +74,16 @@ pub fn parse_mapping(text: &str) -> Result<Vec<Pair>, MappingFault> {
     let mut builder = Builder::default();
     let mut documents = 0;
     for event in Parser::new_from_str(text) {
-        let (event, span) = event.map_err(|error| MappingFault {
-            line: Some(error.marker().line() as u64),
-            why: error.info().to_string(),
-        })?;
+        let (event, span) = event.map_err(|error| MappingFault::at(*error.marker()))?;
         if matches!(event, Event::DocumentStart(_)) {
             documents += 1;
         }
-        builder.take(event, span).map_err(|why| MappingFault {
-            line: Some(span.start.line() as u64),
-            why,
-        })?;
+        builder.take(event, span)?;
     }
-    let whole = |why: &str| MappingFault {
-        line: None,
-        why: why.to_string(),
-    };
     if documents > 1 {
-        return Err(whole("more than one document"));
+        return Err(MappingFault::OF_TEXT);
     }
-    let read = builder.pairs.ok_or_else(|| whole("not a mapping"))?;
+    let read = builder.pairs.ok_or(MappingFault::OF_TEXT)?;
     let chars: Vec<char> = text.chars().collect();
     // Keys that begin lines of their own own them up to the next key.
     let mut ends = read.iter().skip(1).map(|pair| pair.start);
@@ -158,10 +156,11 @@ struct Builder {
 }
 
 impl Builder {
-    fn take(&mut self, event: Event<'_>, span: Span) -> Result<(), String> {
+    fn take(&mut self, event: Event<'_>, span: Span) -> Result<(), MappingFault> {
         match event {
             Event::Scalar(text, style, anchor, tag) => {
-                let value = resolve_scalar(text.into_owned(), style, tag.as_deref())?;
+                let value = resolve_scalar(text.into_owned(), style, tag.as_deref());
+                let value = value.ok_or(MappingFault::at(span.start))?;
                 self.add(value, anchor, span)
             }
             Event::Alias(anchor) => {
@@ -175,9 +174,9 @@ impl Builder {
         }
     }
 
-    fn open(&mut self, kind: NodeKind, anchor: usize, span: Span) -> Result<(), String> {
+    fn open(&mut self, kind: NodeKind, anchor: usize, span: Span) -> Result<(), MappingFault> {
         if self.open.len() == MAX_DEPTH {
-            return Err(format!("more than {MAX_DEPTH} values in each other"));
+            return Err(MappingFault::at(span.start));
         }
         self.open.push(Node {
             kind,
@@ -187,7 +186,7 @@ impl Builder {
         Ok(())
     }
 
-    fn close(&mut self, span: Span) -> Result<(), String> {
+    fn close(&mut self, span: Span) -> Result<(), MappingFault> {
         let Some(node) = self.open.pop() else {
             return Ok(());
         };
@@ -204,7 +203,7 @@ impl Builder {
         self.add(value, node.anchor, Span::new(node.start, span.end))
     }
 
-    fn add(&mut self, value: Value, anchor: usize, span: Span) -> Result<(), String> {
+    fn add(&mut self, value: Value, anchor: usize, span: Span) -> Result<(), MappingFault> {
         if anchor != 0 {
             // A copy for each alias must not multiply what a list holds.
             let is_flat = match &value {
@@ -225,7 +224,7 @@ impl Builder {
                 None => {
                     let name = key_text(&value);
                     if !keys.insert(name.clone()) {
-                        return Err(format!("the key {name} occurs twice"));
+                        return Err(MappingFault::at(span.start));
                     }
                     *key = Some((name, span.start.index()));
                 }
@@ -265,14 +264,15 @@ fn matches(pattern: &LazyLock<Option<Regex>>, text: &str) -> bool {
     pattern.as_ref().is_some_and(|it| it.is_match(text))
 }
 
-fn resolve_scalar(text: String, style: ScalarStyle, tag: Option<&Tag>) -> Result<Value, String> {
+/// Returns the value of a scalar; none if it is not what its tag says.
+fn resolve_scalar(text: String, style: ScalarStyle, tag: Option<&Tag>) -> Option<Value> {
     let is_plain = matches!(style, ScalarStyle::Plain);
     let suffix = tag.filter(|tag| tag.is_yaml_core_schema());
-    Ok(match (suffix.map(|tag| tag.suffix.as_str()), tag) {
+    Some(match (suffix.map(|tag| tag.suffix.as_str()), tag) {
         (None, None) if is_plain => resolve_plain(text),
         (None, _) | (Some("str"), _) => Value::Text(text),
         (Some(_), _) => match resolve_plain(text) {
-            Value::Text(text) => return Err(format!("{text} is not what its tag says")),
+            Value::Text(_) => return None,
             value => value,
         },
     })
