@@ -56,6 +56,14 @@ struct FleetSubject<'a> {
     original_units: OriginalSearch,
 }
 
+impl FleetSubject<'_> {
+    /// Whether an agent is reset to a baseline.
+    fn has_baselines(&self) -> bool {
+        let mut agents = self.engine.config().agents.iter();
+        agents.any(|agent| agent.reset.is_some())
+    }
+}
+
 pub(super) fn run(context: &mut CommandContext<'_>) -> CommandResult {
     let (config, config_failure) = match load_examined_config(context) {
         Ok(config) => (Some(config), None),

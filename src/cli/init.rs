@@ -186,11 +186,20 @@ pub(super) fn run(context: &mut CommandContext<'_>, args: &InitArgs) -> CommandR
         Some(_) => Invocation::with_config(&document.config),
         None => Invocation::default(),
     };
-    if !args.dry_run {
+    if args.dry_run {
+        return Ok(None);
+    }
+    if document.agents.iter().any(|agent| agent.layout.is_none()) {
         context.print_hint(format!(
             "fill in the baselines first, then: {}; the first reset archives each memory and \
              installs its baseline",
             invocation.command_line("config check")
+        ));
+    } else if let Some(first) = document.agents.first() {
+        let check = format!("memory {} health", first.agent);
+        context.print_hint(format!(
+            "`{}` checks the memory; the console shows it",
+            invocation.command_line(&check)
         ));
     }
     Ok(None)

@@ -12,6 +12,9 @@ use crate::lint::{Finding, Severity};
 pub(super) fn check_seal(report: &mut DoctorReport, fleet: &FleetSubject<'_>) {
     let engine = fleet.engine;
     match engine.baselines().seal_status() {
+        Ok(SealStatus::Missing { .. }) if !fleet.has_baselines() => {
+            report.add_ok("no baseline that a seal could protect");
+        }
         Ok(SealStatus::Ignored) => report.add_warning(
             "require_seal=never: a tampered baseline is not detected",
             "remove that line from the config, and seal the baselines",

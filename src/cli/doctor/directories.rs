@@ -44,6 +44,13 @@ pub(super) fn check_directories(report: &mut DoctorReport, fleet: &FleetSubject<
                     ));
                 }
             }
+            Err(error)
+                if error.kind() == io::ErrorKind::NotFound
+                    && key == "baseline_dir"
+                    && !fleet.has_baselines() =>
+            {
+                report.add_ok(format!("{key} {shown} does not exist; no agent needs it"));
+            }
             Err(error) => report.add_error(&Error::from_io("stat", directory, &error)),
         }
     }

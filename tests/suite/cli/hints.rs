@@ -3,6 +3,7 @@
 use std::os::unix::fs::symlink;
 
 use super::*;
+use crate::drover_entries::{EntryScope, entry_text, write_entry};
 
 /// Every command that opens the archive names the configured path and the path to write
 /// instead.
@@ -87,6 +88,24 @@ fn missing_config_explains_how_to_get_one() {
         .run(["config", "check"])
         .assert_code(0)
         .assert_stdout_has("1 agent");
+}
+
+#[test]
+fn fleet_without_baselines_is_not_asked_for_any() {
+    let site = Site::new();
+    fs::remove_file(site.path("memory-shepherd.conf")).unwrap();
+    let id = "01HF7YAT00AAAAAAAAAAAAAAAA";
+    let lines = EntryScope::Global.mapping_lines("user", "likes tea");
+    write_entry(&site.path("store"), "global", id, entry_text(id, &lines));
+    let ran = site.run(["init", "store"]).assert_code(0);
+    let _ = ran.assert_stderr_has("`memory-shepherd memory store health`");
+    // The hinted command works.
+    let _ = site.run(["memory", "store", "health"]).assert_code(0);
+    let doctor = site.run(["doctor"]);
+    assert!(!doctor.stdout.contains("FAIL"), "{}", doctor.stdout);
+    let _ = doctor
+        .assert_stdout_has("does not exist; no agent needs it")
+        .assert_stdout_has("no baseline that a seal could protect");
 }
 
 /// Every command that a message names exists.
