@@ -146,13 +146,13 @@ impl DirectMemory<'_> {
             let stop = AtomicBool::new(false);
             let agents = [AGENT.to_string()];
             let had_open_turn = engine.runs().has_open_turn(AGENT);
+            self.check_root_of(&engine, &directory)?;
             engine
                 .runs()
                 .recover_interrupted_turns(&agents, &stop, &mut |_| {})?
                 .into_result()?;
-            let left = engine.runs().unrecorded_turns(&agents)?;
-            let mut roots = left.iter().filter_map(|turn| turn.memory.as_deref());
-            if let Some(root) = roots.find(|root| !root.is_dir()) {
+            if let Some(turn) = engine.runs().unrecorded_turns(&agents)?.first() {
+                let root = turn.memory.as_deref().unwrap_or(self.root);
                 return Err(unrecovered_error(root, &directory));
             }
             let is_old = || {
@@ -168,6 +168,20 @@ impl DirectMemory<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Checks that an interrupted write in the memory was one of this directory: in a copy, or after a move,
+    /// recovery would change the files at the old path. A journal elsewhere may serve several memories.
+    fn check_root_of(&self, engine: &Engine, journal: &Path) -> Result<()> {
+        if self.journal.is_some() {
+            return Ok(());
+        }
+        let turns = engine.runs().unrecorded_turns(&[AGENT.to_string()])?;
+        let mut roots = turns.iter().filter_map(|turn| turn.memory.as_deref());
+        match roots.find(|root| !is_same_directory(root, self.root)) {
+            Some(root) => Err(unrecovered_error(root, journal)),
+            None => Ok(()),
+        }
     }
 
     fn engine(&self, directory: &Path) -> Result<Engine> {
@@ -196,15 +210,21 @@ impl DirectMemory<'_> {
     }
 }
 
-/// The error of a write that was interrupted and whose files are at another path now. A write before it is
-/// recovered would be taken for another program's.
+/// Whether two paths lead to one directory.
+fn is_same_directory(one: &Path, other: &Path) -> bool {
+    let identity = |path| fs::metadata(path).map(|it| (it.dev(), it.ino())).ok();
+    identity(one).is_some_and(|one| Some(one) == identity(other))
+}
+
+/// The error of an interrupted write whose files are not where it left them. A write before it is recovered
+/// would be taken for another program's.
 fn unrecovered_error(root: &Path, journal: &Path) -> Error {
     let message = format!(
-        "a write to {} was interrupted, and no directory is there now",
+        "a write to {} was interrupted, and its files are not there now",
         root.display()
     );
     Error::new(ErrorKind::Conflict, message).with_hint(format!(
-        "use that path for this memory again; or delete {}, which holds the earlier content",
+        "put them back, or use that path again; or delete {}, which holds the earlier content",
         journal.display()
     ))
 }

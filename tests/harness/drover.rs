@@ -241,6 +241,12 @@ fn memory_that_was_moved_waits_for_its_recovery() {
     assert_eq!(output.status.code(), Some(6), "{said}");
     assert!(said.contains(&root(&scene).display().to_string()), "{said}");
     assert_eq!(names_in(moved.join("global")), left, "nothing is written");
+    // Nor if another directory has the old path: its files would be recovered.
+    fs::create_dir_all(root(&scene).join("global")).unwrap();
+    let output = scene.fleet.run(&elsewhere);
+    assert_eq!(output.status.code(), Some(6), "{}", output_text(&output));
+    assert_eq!(read_tree(&root(&scene)).len(), 1, "it has global alone");
+    fs::remove_dir_all(root(&scene)).unwrap();
     fs::rename(&moved, root(&scene)).unwrap();
     assert_ok(&run(&scene, &next));
     let (mut found, _) = entries(&scene);
