@@ -333,11 +333,23 @@ pub struct ArgumentSpec {
     pub choices: &'static [&'static str],
 }
 
+impl ArgumentSpec {
+    /// Whether it is given by its place on a command line: it is what the operation is about.
+    pub fn is_positional(&self) -> bool {
+        matches!(
+            self.form,
+            ArgumentForm::Positional | ArgumentForm::ItemOrFile
+        )
+    }
+}
+
 /// How an argument is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArgumentForm {
     /// By its place on a command line.
     Positional,
+    /// As [`ArgumentForm::Positional`]: an item, or the path of its file below the directory of the memory.
+    ItemOrFile,
     /// By its name.
     Named,
     /// By its name, as often as there are values.
@@ -455,8 +467,8 @@ pub struct FileEdit {
     pub before: Option<Vec<u8>>,
     /// The new content; none to remove the file.
     pub after: Option<Vec<u8>>,
-    /// The file of the same operation that the content comes from: a new file gets its owner, mode and
-    /// attributes. None: those that new files in its directory get.
+    /// The file of the same operation that the content comes from. A new file gets its owner, mode and
+    /// attributes; one that exists keeps those that both have.
     pub moved_from: Option<PathBuf>,
 }
 

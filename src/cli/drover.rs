@@ -188,11 +188,11 @@ pub(super) fn run(context: &mut CommandContext<'_>, args: &DroverArgs) -> Comman
     match &args.verb {
         DroverVerb::List { filter, limit } => {
             let store = load_store(&files)?;
-            let (view, limit) = (filter.to_view(), *limit);
-            let count = view.newest_first(store.entries()).len();
-            let kind = print_answer_of(context, &store, &ListDocument::new(&store, &view, limit))?;
-            if count > limit {
-                context.print_note(format!("{limit} of {count} entries; --limit shows more"));
+            let document = ListDocument::new(&store, &filter.to_view(), *limit);
+            let kind = print_answer_of(context, &store, &document)?;
+            let (shown, count) = (document.entries.len(), document.count);
+            if shown < count {
+                context.print_note(format!("{shown} of {count} entries; --limit shows more"));
             }
             Ok(kind)
         }
@@ -329,15 +329,21 @@ struct ListDocument {
     view: ViewKind,
     scopes: Vec<Scope>,
     entries: Vec<EntryItem>,
+    /// Number of entries without the limit.
+    #[serde(skip)]
+    count: usize,
 }
 
 impl ListDocument {
     fn new(store: &Store, view: &View, limit: usize) -> ListDocument {
-        let seen = view.newest_first(store.entries()).into_iter().take(limit);
+        let seen = view.newest_first(store.entries());
         ListDocument {
             view: view.kind(),
             scopes: view.effective_scopes(),
+            count: seen.len(),
             entries: seen
+                .into_iter()
+                .take(limit)
                 .map(|(file, entry)| EntryItem::new(file, entry))
                 .collect(),
         }

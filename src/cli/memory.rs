@@ -46,7 +46,7 @@ enum MemoryVerb {
     /// Prints an item
     #[command(after_help = EXIT_CODES)]
     Show {
-        /// Id of the item, as `tree` lists it
+        /// Id of the item, as `tree` lists it, or the path of its file
         item: String,
     },
     /// Finds items with a text in their title or content
@@ -188,11 +188,14 @@ impl Document for HealthDocument {
                 HealthSeverity::Warning => OutputRole::Warn,
                 HealthSeverity::Error => OutputRole::Bad,
             };
-            let path = finding.path.as_deref().unwrap_or("".as_ref());
+            let mut place = finding.path.clone().unwrap_or_default().into_os_string();
+            if let Some(line) = finding.line {
+                place.push(format!(":{line}"));
+            }
             rows.push(vec![
                 text_cell(role, finding.severity.as_str()),
                 text_cell(OutputRole::Heading, finding.check),
-                path_cell(OutputRole::Plain, path),
+                path_cell(OutputRole::Plain, Path::new(&place)),
                 text_cell(
                     OutputRole::Plain,
                     finding.measured.as_deref().unwrap_or_default(),

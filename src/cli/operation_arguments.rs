@@ -203,9 +203,11 @@ fn add_argument(command: Command, spec: &ArgumentSpec, is_required: bool) -> Com
     let base = Arg::new(id.clone())
         .help(capitalize(spec.title))
         .value_name(value_name)
-        .allow_hyphen_values(spec.form != ArgumentForm::Positional);
+        .allow_hyphen_values(!spec.is_positional());
     match spec.form {
-        ArgumentForm::Positional => command.arg(base.required(is_required)),
+        ArgumentForm::Positional | ArgumentForm::ItemOrFile => {
+            command.arg(base.required(is_required))
+        }
         ArgumentForm::Named => command.arg(base.long(spec.name).required(is_required)),
         ArgumentForm::Directory | ArgumentForm::Record => {
             let directory = base

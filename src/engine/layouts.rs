@@ -99,7 +99,7 @@ fn purpose_of(layout: &dyn Layout, request: &OperationRequest) -> String {
     let mut specs = layout.operations().iter();
     let spec = specs.find(|spec| spec.name == request.operation);
     let mut arguments = spec.into_iter().flat_map(|spec| spec.arguments);
-    let subject = arguments.find(|it| it.form == ArgumentForm::Positional);
+    let subject = arguments.find(|it| it.is_positional());
     match subject.and_then(|argument| request.value(argument.name)) {
         Some(subject) => format!("{} {subject}", request.operation),
         None => request.operation.clone(),

@@ -337,7 +337,7 @@ const ID: ArgumentSpec = argument("id", "id of the entry", ArgumentForm::Positio
 const ID_OR_PATH: ArgumentSpec = argument(
     "id",
     "id of the entry, or the path of one file below the directory",
-    ArgumentForm::Positional,
+    ArgumentForm::ItemOrFile,
     true,
 );
 const AGENT_ID: ArgumentSpec = argument(
@@ -432,7 +432,7 @@ const OPERATIONS: &[OperationSpec] = &[
             argument(
                 "file",
                 "id in its name, or path below the directory",
-                ArgumentForm::Positional,
+                ArgumentForm::ItemOrFile,
                 true,
             ),
             choice(

@@ -88,6 +88,55 @@ fn one_of_several_writers_moves_or_forgets_an_entry() {
 }
 
 #[test]
+fn moved_entry_has_the_readers_of_its_own_file() {
+    let entries = Entries::new();
+    let secret = EntryScope::Agent("w").mapping_lines("user", "secret");
+    // Agents see the later one of two files with one id.
+    make_private(&entries.write("agents/w", GLOBAL_ID, &secret));
+    let to_run = ["move", GLOBAL_ID, "--scope", "run", "--run-id", "r9"];
+    entries.assert_outcome(&to_run, "moved");
+    assert!(entries.read("runs/r9", GLOBAL_ID).contains("secret"));
+    assert_eq!(mode_of(&entries.path("runs/r9", GLOBAL_ID)), 0o600);
+    // In place of a file that everyone may read.
+    let entries = Entries::new();
+    make_private(&entries.write("agents/w", GLOBAL_ID, &secret));
+    entries.assert_outcome(&["move", GLOBAL_ID, "--scope", "global"], "moved");
+    assert_eq!(mode_of(&entries.path("global", GLOBAL_ID)), 0o600);
+}
+
+#[test]
+fn writers_with_and_without_a_config_wait_for_each_other() {
+    let web = WebEntries::new();
+    let forget = ["forget", GLOBAL_ID];
+    let (by_path, by_agent) = thread::scope(|scope| {
+        let by_path = scope.spawn(|| web.entries.json(&forget));
+        let by_agent = web.memory_json(&["apply", "forget", GLOBAL_ID]);
+        (by_path.join().unwrap(), by_agent)
+    });
+    let is_done = by_agent.0 == Some(0) && by_agent.1["outcome"] == "removed";
+    let removals = [by_path.1["removed"] == true, is_done];
+    let count = removals.into_iter().filter(|it| *it).count();
+    assert_eq!(count, 1, "{by_path:?} {by_agent:?}");
+}
+
+#[test]
+fn undo_of_a_move_sees_that_the_entry_has_moved_on() {
+    let web = WebEntries::new();
+    let move_to = |agent| ["move", GLOBAL_ID, "--scope", "agent", "--to-agent", agent];
+    let (_, moved) = web.memory_json(&[&["apply"][..], &move_to("one")].concat());
+    let run = moved["run"].as_str().unwrap();
+    assert_eq!(web.apply(&move_to("two")).status.code(), Some(0));
+    let before = read_tree(web.entries.root());
+    let undone = web.run(&["undo", "--run", run]);
+    assert_eq!(undone.status.code(), Some(6), "{undone:?}");
+    assert_eq!(read_tree(web.entries.root()), before);
+    let forgotten = web.apply(&["forget", GLOBAL_ID]);
+    assert_eq!(forgotten.status.code(), Some(0), "{forgotten:?}");
+    let undone = web.run(&["undo", "--run", run]);
+    assert_eq!(undone.status.code(), Some(6), "{undone:?}");
+}
+
+#[test]
 fn forget_by_path_removes_one_of_two_files() {
     let web = WebEntries::new();
     let twin = web.entries.read("agents/w", AGENT_ID);

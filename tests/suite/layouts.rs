@@ -1,6 +1,7 @@
 //! Memories of several files in a layout that only the tests have: the engine, the config and the
 //! command line with it.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -10,8 +11,12 @@ use std::sync::{Arc, Mutex};
 
 use memory_shepherd::base::error::{Error, ErrorKind};
 use memory_shepherd::config::{self, ConfigEnvironment, LayoutKeys};
-use memory_shepherd::engine::{Engine, Operation, Plan, ScratchSelection, State, UndoMode};
-use memory_shepherd::layouts::{HealthSeverity, MAX_TITLE_CHARS, MemoryItem, OperationRequest};
+use memory_shepherd::engine::{
+    Engine, Operation, Plan, ScratchSelection, State, UndoMode, UndoTarget,
+};
+use memory_shepherd::layouts::{
+    FileEdit, HealthSeverity, MAX_TITLE_CHARS, MemoryItem, OperationRequest,
+};
 use serde_json::Value;
 
 use super::crashes::{crash_at_call, runs_to_end};
@@ -485,6 +490,31 @@ fn edit_of_agent_without_resets_is_undone() {
     assert_eq!(world.observe("keeper").state, State::Layout);
     world.undo("keeper", UndoMode::Refuse).assert_ok();
     assert_eq!(read_tree(&root), before);
+}
+
+#[test]
+fn contents_of_an_edit_and_its_undo_are_known() {
+    let world = world_with_layout_agent();
+    let text = fs::read(world.agent_directory("keeper").join("tea.md")).unwrap();
+    let engine = world.engine();
+    apply_plan(&engine, &keep_note(&engine, "keeper", "tea.md")).assert_ok();
+    let sides = |edits: Vec<FileEdit>| {
+        let sides = edits.into_iter().map(|it| (it.path, (it.before, it.after)));
+        sides.collect::<BTreeMap<_, _>>()
+    };
+    let [old, new] = ["tea.md", "kept/tea.md"].map(PathBuf::from);
+    let page = engine.history().agent_history("keeper", 1).unwrap();
+    let (agent, seq) = (engine.agent("keeper").unwrap(), page.entries[0].record.seq);
+    let edited = engine.history().edited_files(agent, seq).unwrap().unwrap();
+    let edits = sides(edited.edits);
+    assert_eq!(edits[&old], (Some(text.clone()), None));
+    assert_eq!(edits[&new], (None, Some(text.clone())));
+    let target = UndoTarget::Agents(vec!["keeper".to_string()]);
+    let plan = engine.planner().plan_undo(&target, UndoMode::Refuse, false);
+    let files = &plan.unwrap().steps[0].files;
+    let undone = sides(engine.layouts().undone_edits("keeper", files).unwrap());
+    assert_eq!(undone[&old], (None, Some(text.clone())));
+    assert_eq!(undone[&new], (Some(text), None));
 }
 
 #[test]

@@ -281,14 +281,15 @@ fn plan_write(
     }
     let after = format_entry(entry).into_bytes();
     check_is_seen(&after, &path, entry)?;
-    let others = || store.files_of(&entry.id).filter(|file| file.path != path);
+    let seen = store.find(&entry.id).map(|(file, _)| file.path.clone());
     let mut edits = vec![FileEdit {
         path: path.clone(),
         before,
         after: Some(after),
-        moved_from: others().next().map(|file| file.path.clone()),
+        moved_from: seen.filter(|seen| *seen != path),
     }];
-    edits.extend(others().map(removal));
+    let others = store.files_of(&entry.id).filter(|file| file.path != path);
+    edits.extend(others.map(removal));
     let (scope, kind) = (entry.scope.as_str(), entry.kind.as_str());
     Ok(PlannedOperation {
         outcome,

@@ -180,6 +180,7 @@ impl Run<'_> {
     /// in the ledger stays for the agent's next turn.
     fn recover_alone(&self, agent: &Agent) -> Result<(), Error> {
         let lock = Arc::new(self.lock_agent(agent)?);
+        self.lock_layout_memory(agent)?;
         match self.recoverer().recover(agent, Some(&lock)) {
             Ok(_) => Ok(()),
             Err(error) => match self.runs.unrecorded_transactions(&agent.name) {

@@ -161,9 +161,7 @@ impl<'a> Run<'a> {
         if queued.lock.is_none() {
             queued.lock = Some(self.lock_agent(agent)?);
         }
-        if !queued.step.files.is_empty() {
-            self.lock_layout_memory(agent)?;
-        }
+        self.lock_layout_memory(agent)?;
         Ok(agent)
     }
 
@@ -172,7 +170,7 @@ impl<'a> Run<'a> {
     ///
     /// # Errors
     /// [`ErrorKind::Busy`]: another process has it locked.
-    fn lock_layout_memory(&self, agent: &Agent) -> Result<(), Error> {
+    pub(super) fn lock_layout_memory(&self, agent: &Agent) -> Result<(), Error> {
         let Some(layout) = &agent.layout else {
             return Ok(());
         };
@@ -610,9 +608,11 @@ fn attributes_to_apply(
     moved_from: Option<&Captured>,
 ) -> Result<Option<Attributes>, Error> {
     if step.undone_run.is_none() {
-        let holder = captured.attributes.as_ref();
-        let holder = holder.or(moved_from.and_then(|it| it.attributes.as_ref()));
-        return Ok(holder.cloned());
+        let moved = moved_from.and_then(|it| it.attributes.as_ref());
+        return match (&captured.attributes, moved) {
+            (Some(displaced), Some(moved)) => rights_of_both(displaced, moved),
+            (displaced, moved) => Ok(displaced.as_ref().or(moved).cloned()),
+        };
     }
     let Some(kept) = &captured.source.attributes else {
         return Ok(None);
@@ -621,17 +621,26 @@ fn attributes_to_apply(
     let Some(notes) = captured.attributes.as_ref().filter(|_| appended) else {
         return Ok(Some(kept.clone()));
     };
-    let rights = kept.common_rights(notes);
-    if rights.is_none() && !(kept.is_readable_by_all() && notes.is_readable_by_all()) {
-        let message = format!(
-            "the restored bytes belonged to user id {}, and the newer notes to user id {}: one of them \
-             could read private bytes of the other",
-            kept.uid, notes.uid
-        );
-        return Err(Error::new(ErrorKind::Conflict, message)
-            .with_hint("use --overwrite, which archives the newer notes"));
+    rights_of_both(kept, notes)
+        .map_err(|error| error.with_hint("use --overwrite, which archives the newer notes"))
+}
+
+/// Returns the rights that two files have in common, for a file with bytes of both; none if the bytes of
+/// both are for everyone.
+///
+/// # Errors
+/// [`ErrorKind::Conflict`]: private bytes of two owners.
+fn rights_of_both(one: &Attributes, other: &Attributes) -> Result<Option<Attributes>, Error> {
+    let rights = one.common_rights(other);
+    if rights.is_some() || (one.is_readable_by_all() && other.is_readable_by_all()) {
+        return Ok(rights);
     }
-    Ok(rights)
+    let message = format!(
+        "the file would hold bytes of user id {} and of user id {}: one of them could read private bytes of \
+         the other",
+        one.uid, other.uid
+    );
+    Err(Error::new(ErrorKind::Conflict, message))
 }
 
 /// Returns the number of the file of a step that the content of a file comes from.

@@ -86,7 +86,7 @@ pub struct MemoryPane {
     pub items: ItemList,
     /// The content of an item.
     pub content: ItemContentPane,
-    /// The operation that was typed last, until it comes to a plan.
+    /// The last operation whose arguments were entered, until it has a plan.
     pub unplanned: Option<OperationDraft>,
 }
 
@@ -214,7 +214,7 @@ pub struct OperationDraft {
     pub given: BTreeMap<String, Vec<String>>,
     /// Index of the argument that is typed.
     pub index: usize,
-    /// What was typed for the same operation when it came to no plan.
+    /// The arguments that were entered for the operation before, without a plan.
     pub earlier: BTreeMap<String, Vec<String>>,
 }
 
@@ -494,10 +494,10 @@ impl OperationDraft {
     /// Whether the argument that is typed is the item that the operation is about.
     pub fn is_of_item(&self) -> bool {
         let argument = self.argument();
-        argument.is_some_and(|it| it.form == ArgumentForm::Positional)
+        argument.is_some_and(ArgumentSpec::is_positional)
     }
 
-    /// Returns what was typed for this argument when the operation came to no plan.
+    /// Returns the text that was entered for this argument before.
     pub fn earlier_text(&self) -> Option<String> {
         let values = self.earlier.get(self.argument()?.name)?;
         Some(values.join(", "))

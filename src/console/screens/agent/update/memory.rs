@@ -388,16 +388,21 @@ fn continue_operation(model: &mut Model, draft: OperationDraft) -> Vec<Effect> {
 /// Returns the item that an operation is about: the one under the cursor, or that of the finding there.
 fn subject_of(model: &Model, argument: &ArgumentSpec) -> Option<String> {
     let agent = &model.agent;
+    let takes_path = argument.form == ArgumentForm::ItemOrFile;
     if agent.tab == AgentTab::Memory {
-        return agent.memory.subject_id().map(str::to_string);
+        let item = agent.memory.subject_item();
+        let path = item
+            .and_then(|item| item.path.to_str())
+            .filter(|_| takes_path);
+        return path.or(agent.memory.subject_id()).map(str::to_string);
     }
     let finding = agent.health.current_finding()?;
     let path = finding.path.as_ref().and_then(|path| path.to_str());
     let path = path.map(str::to_string);
-    match argument.name {
-        "file" => path,
-        _ => finding.id.clone().or(path),
+    if takes_path {
+        return path;
     }
+    finding.id.clone().or(path)
 }
 
 /// Takes an argument of an operation, and goes on to the next one.
