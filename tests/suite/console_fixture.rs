@@ -116,7 +116,7 @@ pub static OPERATIONS: [OperationSpec; 2] = [
         arguments: &[ArgumentSpec {
             name: "note",
             title: "note to keep",
-            form: ArgumentForm::Positional,
+            form: ArgumentForm::ItemOrFile,
             is_required: true,
             choices: &[],
         }],

@@ -18,7 +18,7 @@ use crate::console::screens::reset::state::{PlanRequest, PlanView, ResultView};
 use crate::engine::{
     Operation, Outcome, Plan, Protection, ScratchRequest, ScratchSelection, UndoMode, UndoTarget,
 };
-use crate::layouts::{ArgumentForm, ArgumentSpec, OperationRequest, OperationSpec};
+use crate::layouts::{ArgumentSpec, OperationRequest, OperationSpec};
 
 /// Returns the command line equivalent to a plan, bound to the plan's hash; `None` if the command line
 /// refuses the plan: it has an unlocked protected agent, or an undo lacks the choice of a mode.
@@ -53,7 +53,7 @@ fn memory_arguments(model: &Model, agent: &str, verb: &str, request: &OperationR
     let spec = model.agent.memory.find_operation(&request.operation);
     let is_positional = |name: &str| {
         let mut arguments = spec.iter().flat_map(|spec| spec.arguments);
-        arguments.any(|it| it.name == name && it.form == ArgumentForm::Positional)
+        arguments.any(|it| it.name == name && it.is_positional())
     };
     let quote = |(name, value): (&String, &String)| {
         if is_positional(name) {
@@ -78,9 +78,10 @@ fn quote_id(id: &str) -> String {
 /// Returns the command line of an operation whose arguments are not given yet.
 pub fn for_operation_spec(model: &Model, spec: &OperationSpec) -> String {
     let placeholder = |it: &ArgumentSpec| {
-        let argument = match it.form {
-            ArgumentForm::Positional => it.name.to_uppercase(),
-            _ => format!("--{} …", it.name),
+        let argument = if it.is_positional() {
+            it.name.to_uppercase()
+        } else {
+            format!("--{} …", it.name)
         };
         if it.is_required {
             format!(" {argument}")

@@ -427,6 +427,28 @@ fn findings_are_listed_with_what_to_do() {
 }
 
 #[test]
+fn operation_on_a_file_offers_that_of_the_finding() {
+    let mut console = console_with_items(&["tea.md"]);
+    console.press("Tab");
+    let number = console.model.agent.health.number;
+    let of_id = HealthFinding {
+        id: Some("tea".to_string()),
+        ..finding("kept/old.md")
+    };
+    console.send(Msg::MemoryChecked(number, Ok(vec![of_id])));
+    for (operation, offered) in [("keep", "kept/old.md"), ("move", "tea")] {
+        console.press("O");
+        console.type_line(operation);
+        console.press("Enter");
+        if operation == "move" {
+            console.press("Enter");
+        }
+        assert_eq!(console.model.input_line.as_ref().unwrap().text, offered);
+        console.press("Esc");
+    }
+}
+
+#[test]
 fn finding_opens_its_file_and_leads_back() {
     let mut console = console_with_items(&["tea.md"]);
     console.press("Tab");
