@@ -87,7 +87,7 @@ fn tree_files() -> impl Strategy<Value = TreeFiles> {
     let file = prop_oneof![4 => entry_file(), 1 => unseen];
     let mode = select(&[0o600, 0o640, 0o644, 0o444][..]);
     let place = (select(&DIRECTORIES[..]), 0..4_usize);
-    btree_map(place, (file, mode), 1..8).prop_map(|files| {
+    btree_map(place, (file, mode), 2..9).prop_map(|files| {
         let files = files
             .into_iter()
             .map(|((directory, number), (file, mode))| {
@@ -114,7 +114,7 @@ fn operation() -> impl Strategy<Value = RandomOperation> {
         place(),
         line_of_text(),
         line_of_text(),
-        proptest::option::of(id()),
+        proptest::option::weighted(0.8, id()),
     )
         .prop_map(|(mut arguments, summary, body, id)| {
             let kind = "project".to_string();
@@ -158,17 +158,17 @@ fn read_modes_and_bytes(world: &World) -> BTreeMap<PathBuf, (Option<Vec<u8>>, u3
     read_tree(&root).into_iter().map(with_mode).collect()
 }
 
-/// Returns the unknown lines of the file that agents see of an id.
-fn unknown_lines<'f>(files: &'f TreeFiles, id: &str) -> &'f str {
+/// Returns the file that agents see of an id.
+fn seen_file<'f>(files: &'f TreeFiles, id: &str) -> Option<&'f TreeFile> {
+    let has_id = |file: &TreeFile| file.entry.as_ref().is_some_and(|(its, _)| its == id);
     let of_directory = |directory: &&str| {
-        let inside = files
+        let mut inside = files
             .iter()
             .filter(|(path, _)| path.parent() == Some(Path::new(directory)));
-        let mut entries = inside.filter_map(|(_, file)| file.entry.as_ref());
-        entries.rfind(|(its, _)| its == id)
+        inside.rfind(|(_, file)| has_id(file))
     };
     let last = DIRECTORIES.iter().rev().find_map(of_directory);
-    last.map_or("", |(_, lines)| lines)
+    last.map(|(_, file)| file)
 }
 
 /// Applies an operation and undoes it, and checks both. Returns the outcome, if it is not refused.
@@ -213,10 +213,14 @@ fn check_operation(
     if let Some(path) = written {
         let (bytes, mode) = &after[path];
         let text = String::from_utf8(bytes.clone().unwrap()).unwrap();
-        let expected = format!("\n{}---\n\n", unknown_lines(files, id));
+        let seen = seen_file(files, id);
+        let lines = seen.and_then(|file| file.entry.as_ref());
+        let expected = format!("\n{}---\n\n", lines.map_or("", |(_, lines)| lines));
         prop_assert!(text.contains(&expected), "{}", text);
-        let old = files.get(path).map(|file| file.mode);
-        prop_assert_eq!(*mode, old.unwrap_or(*mode));
+        // What the file at the path and the one that agents saw have in common.
+        let old = [files.get(path), seen].into_iter().flatten();
+        let common = old.map(|file| file.mode).reduce(|one, other| one & other);
+        prop_assert_eq!(*mode, common.unwrap_or(*mode));
     }
     let is_new = |path: &&PathBuf| !before.contains_key(*path) && after[*path].0.is_some();
     let new = after.keys().filter(is_new).map(PathBuf::as_path);
