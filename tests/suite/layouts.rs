@@ -19,7 +19,7 @@ use memory_shepherd::layouts::{
 };
 use serde_json::Value;
 
-use super::crashes::{crash_at_call, runs_to_end};
+use super::crashes::{crash_at_call, crash_on_call, runs_to_end};
 use super::edited_files::read_tree;
 use super::world::{InterposingTransport, TransportCall, World, apply_plan};
 use crate::skip::skip_missing_tool;
@@ -490,6 +490,26 @@ fn edit_of_agent_without_resets_is_undone() {
     assert_eq!(world.observe("keeper").state, State::Layout);
     world.undo("keeper", UndoMode::Refuse).assert_ok();
     assert_eq!(read_tree(&root), before);
+}
+
+#[test]
+fn interrupted_edit_is_finished_before_one_of_another_agent() {
+    let mut world = world_with_layout_agent();
+    let directory = world.agent_directory("keeper");
+    let lines = format!("layout = notes\nmemory_dir = {}", directory.display());
+    world.add_agent("twin", &lines);
+    let crashing = crash_on_call(world.disk(), TransportCall::Before("swap"));
+    let engine = world.engine_with_transport(crashing);
+    let plan = keep_note(&engine, "keeper", "tea.md");
+    assert!(!runs_to_end(|| apply_plan(&engine, &plan)));
+    assert!(directory.join("tea.md").exists());
+    let engine = world.engine();
+    let ran = apply_plan(&engine, &keep_note(&engine, "twin", "tea.md"));
+    assert_eq!(ran.report.results[0].kind, Some(ErrorKind::Conflict));
+    let kept = fs::read_to_string(directory.join("kept/tea.md")).unwrap();
+    assert_eq!(kept, "green tea\n");
+    assert!(!directory.join("tea.md").exists());
+    assert!(world.pending_journals().is_empty());
 }
 
 #[test]

@@ -138,7 +138,7 @@ impl Runs {
     }
 
     /// Returns those of these agents that have a journal and are not locked by a run.
-    fn idle_agents_with_journals(&self, names: &[String]) -> Vec<&Agent> {
+    pub(super) fn idle_agents_with_journals(&self, names: &[String]) -> Vec<&Agent> {
         let left = self.context.journals().agents();
         let mut agents: Vec<&Agent> = Vec::new();
         for agent in names
@@ -178,7 +178,7 @@ impl Runs {
 impl Run<'_> {
     /// Recovers the interrupted runs of an agent whose turn this is not. What cannot be settled and is
     /// in the ledger stays for the agent's next turn.
-    fn recover_alone(&self, agent: &Agent) -> Result<(), Error> {
+    pub(super) fn recover_alone(&self, agent: &Agent) -> Result<(), Error> {
         let lock = Arc::new(self.lock_agent(agent)?);
         self.lock_layout_memory(agent)?;
         match self.recoverer().recover(agent, Some(&lock)) {

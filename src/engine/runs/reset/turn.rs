@@ -166,15 +166,16 @@ impl<'a> Run<'a> {
     }
 
     /// Locks the memory of several files of an agent until the run ends: other agents may have the same
-    /// one, and so may runs without a config.
+    /// one, and so may runs without a config. Interrupted runs of these agents are recovered first: later,
+    /// they would be finished over what this run writes.
     ///
     /// # Errors
-    /// [`ErrorKind::Busy`]: another process has it locked.
+    /// [`ErrorKind::Busy`]: another process has it locked. Why an interrupted run cannot be recovered.
     pub(super) fn lock_layout_memory(&self, agent: &Agent) -> Result<(), Error> {
-        let Some(layout) = &agent.layout else {
+        let local = agent.layout.as_ref().filter(|_| agent.host().is_none());
+        let Some(root) = local.map(|layout| &layout.directory) else {
             return Ok(());
         };
-        let root = &layout.directory;
         let locked = || {
             let locked = self.locked_memories.lock();
             locked.unwrap_or_else(PoisonError::into_inner)
@@ -199,7 +200,18 @@ impl<'a> Run<'a> {
             clock.sleep(MEMORY_LOCK_POLL_INTERVAL);
         }
         locked().insert(root.clone(), directory);
-        Ok(())
+        let has_same_memory = |other: &&Agent| {
+            let layout = other.layout.as_ref().filter(|_| other.host().is_none());
+            other.name != agent.name && layout.is_some_and(|layout| layout.directory == *root)
+        };
+        let others = self.context().config().agents.iter();
+        let others = others.filter(has_same_memory).map(|it| it.name.clone());
+        let interrupted = self
+            .runs
+            .idle_agents_with_journals(&others.collect::<Vec<_>>());
+        interrupted
+            .into_iter()
+            .try_for_each(|other| self.recover_alone(other))
     }
 
     pub(super) fn lock_agent(&self, agent: &Agent) -> Result<Arc<dyn Lease>, Error> {
