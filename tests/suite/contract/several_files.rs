@@ -7,7 +7,7 @@ use memory_shepherd::transport::{
 };
 
 use super::{
-    STAGED_NAME, TransportFixture, commit_staged, interrupted_run, read_file, settle_and_collect,
+    STAGED_NAME, TransportFixture, commit_staged, interrupted_run, read_file, settle_fully,
     stage_file,
 };
 
@@ -15,10 +15,9 @@ use super::{
 /// watch it.
 fn settle_to_end(fixture: &dyn TransportFixture, directory: &dyn MemoryDirectory, name: &str) {
     for _ in 0..4 {
-        if settle_and_collect(directory, name).0 != SettleOutcome::StillOpen {
+        if settle_fully(fixture, directory, name).0 != SettleOutcome::StillOpen {
             return;
         }
-        assert!(fixture.advance_past_second_check(), "{name} stays open");
     }
     panic!("{name} stays open");
 }
